@@ -194,6 +194,28 @@ def test_records_are_read_and_appended_when_a_depot_is_opened(page: Page, shop: 
     expect(page.locator(".values")).to_have_text("9")
 
 
+def test_a_depot_goes_on_by_itself_when_records_come(page: Page, shop: Shown) -> None:
+    shop.go(page, "#/m/Shop/d/sales")
+    facts = page.locator("dl.facts")
+    expect(facts).to_contain_text("all records are kept")
+    expect(facts).to_contain_text("Segments1 in 1 object")
+    expect(facts).to_contain_text("In the last minute0.05 records/s")
+    reader = page.get_by_role("region", name="Read by").get_by_role("row", name="sum")
+    expect(reader).to_contain_text("running")
+    shop.sales.append_many(SALES)
+    expect(facts).to_contain_text("Records kept6")
+    expect(facts).to_contain_text("Segments2 in 2 objects")
+    expect(reader).to_contain_text("4 · 2")
+    shop.cluster.pause_microbatch_topology("Shop", "sum")
+    expect(reader).to_contain_text("paused")
+    OptionsLog(shop.cluster.store, "Shop").set("depot", "*sales", "depot.max.entries.per.partition", 4)
+    shop.sales.append_many(SALES * 2)
+    expect(facts).to_contain_text("the newest 4 of each partition; older ones go past 5")
+    expect(reader.get_by_role("cell").nth(2)).to_have_text("6")
+    axe = Axe().run(page)
+    assert axe.violations_count == 0, axe.generate_report()
+
+
 def test_an_option_is_set_and_unset_when_somebody_edits_it(page: Page, shop: Shown) -> None:
     shop.go(page, "#/m/Shop/options")
     field = page.get_by_label("depot.microbatch.max.records")

@@ -20,6 +20,7 @@ from tidemill.engine.query_budget import DEPTH_MAX
 from tidemill.gateway import (
     compression,
     connections,
+    depot_facts,
     depots,
     exchange,
     formats,
@@ -318,6 +319,18 @@ LIMITS: dict[str, tuple[float, str]] = {
     "topologies that are followed": (
         live.FOLLOWED_MAX,
         "test_followers_share_a_look_and_are_bounded_when_many_come",
+    ),
+    "readers of a depot": (
+        depot_facts.KEPT_READERS_MAX,
+        "test_a_module_that_mirrors_a_depot_is_told_by_name_when_the_token_may_see_it",
+    ),
+    "objects of a depot whose bytes are summed": (
+        depot_facts.SIZED_OBJECTS_MAX,
+        "test_bytes_are_not_told_yet_when_more_objects_are_there_than_one_look_asks_for",
+    ),
+    "objects of a depot whose size": (
+        depot_facts.SIZES_MAX,
+        "test_bytes_are_not_told_yet_when_more_objects_are_there_than_one_look_asks_for",
     ),
     "depots of a module that no topology reads": (
         module_looks.UNREAD_MAX,

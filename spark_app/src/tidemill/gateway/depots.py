@@ -14,6 +14,7 @@ from tidemill.clients.depot import Appended
 from tidemill.depot.append_identity import digest_of_bytes
 from tidemill.depot.producer_names import KEY_PREFIX
 from tidemill.gateway import schemas
+from tidemill.gateway.access import Access
 from tidemill.gateway.exchange import (
     Gateway,
     answer,
@@ -36,6 +37,7 @@ from tidemill.gateway.formats import (
     media_type,
     records_of,
 )
+from tidemill.gateway.guard import ACCESS
 from tidemill.gateway.waits import WAIT_SHARE, is_processed
 from tidemill.values import columns
 from tidemill.values.errors import TidemillError
@@ -160,11 +162,14 @@ def _count(gateway: Gateway, module: str, depot: str, count: int, seconds: float
 
 @routes.get("/modules/{module}/depots/{depot}", responses=schemas.answers(schemas.ANYTHING))
 async def depot_info(request: Request, module: str, depot: str) -> Response:
-    """Whose the depot is, its name, and how many partitions it has."""
+    """Whose the depot is and its name; its partitions with their offsets; what is stored of it, how fast it grows, what
+    retention keeps, and how far each reader is.
+    """
     gateway = gateway_of(request)
+    access: Access = request.scope[ACCESS]
 
     def read() -> Any:
-        return gateway.modules.module(module).depot(depot).get_object_info()._asdict()
+        return gateway.modules.module(module).depot_facts(depot).read(access.may_see)
 
     return await answered(request, read)
 

@@ -11,6 +11,7 @@ from tidemill.clients.hub import AppendHub
 from tidemill.clients.module import ModuleClient
 from tidemill.clients.pstate import PStateHandle
 from tidemill.definition.definition import StoredDefinition
+from tidemill.gateway.depot_facts import DepotFacts
 from tidemill.journal.clock import Clock, SystemClock
 from tidemill.journal.definition_log import DefinitionLog, modules_of
 from tidemill.language.dataflow import ModuleDeclaration, QueryEngine
@@ -36,6 +37,11 @@ class ServedModule:
     def depot(self, name: str) -> DepotHandle:
         """A depot by its name, with or without `*`. Raises UnknownName."""
         found: DepotHandle = self._handle("*" + name.removeprefix("*"), DepotHandle)
+        return found
+
+    def depot_facts(self, name: str) -> DepotFacts:
+        """What is known of a depot by its name, with or without `*`. Raises UnknownName."""
+        found: DepotFacts = self._handle("*" + name.removeprefix("*"), DepotFacts)
         return found
 
     def pstate(self, name: str) -> PStateHandle:

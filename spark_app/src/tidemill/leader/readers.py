@@ -84,8 +84,8 @@ class LivingReader:
     definition: StoredDefinition | None
 
 
-def readers_of(store: ObjectStore, module: str, now_ms: int) -> list[LivingReader]:
-    """Who reads objects of a module. Marks of those who do not any more are deleted.
+def readers_of(store: ObjectStore, module: str, now_ms: int, *, deletes: bool = True) -> list[LivingReader]:
+    """Who reads objects of a module. Marks of those who do not any more are deleted, where the caller `deletes`.
 
     Raises:
         StoreUnavailable: the module's store does not answer.
@@ -103,7 +103,7 @@ def readers_of(store: ObjectStore, module: str, now_ms: int) -> list[LivingReade
             continue
         if _is_living(mark, module, definition, now_ms):
             found.append(LivingReader(mark, definition))
-        else:
+        elif deletes:
             store.delete(key)
     return found
 

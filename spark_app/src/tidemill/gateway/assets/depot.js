@@ -1,58 +1,69 @@
-// One depot: its partitions, its records by offset, and an append by hand.
-import { html, useState } from "./vendor/preact-htm.js";
-import { ask, bare, segment, useAsked, written } from "./api.js";
-import { Facts, Notice, State, Table, Values, number, offsets } from "./parts.js";
+// One depot: its partitions, what is stored of it and what keeps it, who reads it, its records by offset, and an append by hand.
+import { html, useEffect, useState } from "./vendor/preact-htm.js";
+import { ask, segment, useAsked, useLive, written } from "./api.js";
+import { Live } from "./module.js";
+import { Facts, Notice, State, Table, Values, ago, bytes, count, moment, number, offsets } from "./parts.js";
 
 const PAGE = 50;
 const PARTITIONS_MAX = 64;
-const READERS_MAX = 20;
+const REFRESH_MS = 10_000; // rates change by themselves
 
 export function Depot({ module, name, query, may }) {
-  const path = `/modules/${segment(module)}/depots/${segment(name)}`;
-  const info = useAsked(path, () => ask(path));
-  const count = info.value?.partitions ?? info.value?.num_partitions;
-  const ends = useAsked(count === undefined ? null : `${path}/partitions`, () =>
-    Promise.all(Array.from({ length: Math.min(count, PARTITIONS_MAX) }, (_, one) => ask(`${path}/partitions/${one}`))));
-  const after = query.get("after");
+  const path = `/modules/${segment(module)}/depots/${segment(name)}`, base = `#/m/${segment(module)}`;
+  const info = useAsked(path, () => ask(path)), after = query.get("after"), [states, setStates] = useState({});
   const since = useAsked(after === null ? null : `${path} after ${after}`, () => ask(`${path}/offsets?after=${segment(after)}`));
+  const isOpen = useLive(module, (found) => { setStates((known) => ({ ...known, ...found.topologies })); info.refresh(); });
+  useEffect(() => { const timer = setInterval(info.refresh, REFRESH_MS); return () => clearInterval(timer); }, [path]);
   if (info.error) return html`<${Notice} error=${info.error} />`;
   if (!info.value) return html`<p class="soft">Looking …</p>`;
-  const partition = Number(query.get("partition") ?? -1);
-  const rows = (ends.value ?? []).map((one, index) => ({ partition: index, key: index, start: one.start_offset, end: one.end_offset }));
-  const link = (row, at) => `#/m/${segment(module)}/d/${segment(name)}?partition=${row.partition}&offset=${at}${after === null ? "" : `&after=${after}`}`;
-  return html`<div class="head"><h1>*${name} <span class="soft">of ${module}</span></h1><button onClick=${() => { ends.again(); since.again(); }}>Look again</button></div>
-    <section class="card"><${Facts} facts=${{ Partitions: number(count), "Records kept": number(rows.reduce((sum, row) => sum + row.end - row.start, 0)),
-      "Ever appended": number(rows.reduce((sum, row) => sum + row.end, 0)) }} />
-      ${count > PARTITIONS_MAX && html`<p class="soft">The first ${PARTITIONS_MAX} of ${number(count)} partitions.</p>`}
-      <${Table} label="Partitions" rows=${rows} empty="Looking …" columns=${[
+  const found = info.value;
+  if (!found.offsets) return html`<h1>*${name} <span class="soft">of ${module}</span></h1><${Notice}>Its records are not in the store: there is nothing to read here.<//>`;
+  const partition = Number(query.get("partition") ?? -1), more = found.offsets.length - PARTITIONS_MAX;
+  const rows = found.offsets.slice(0, PARTITIONS_MAX).map(([start, end], index) => ({ partition: index, key: index, start, end }));
+  const link = (row, at) => `${base}/d/${segment(name)}?partition=${row.partition}&offset=${at}${after === null ? "" : `&after=${after}`}`;
+  return html`<div class="head"><h1>*${name} <span class="soft">of ${module}</span></h1><${Live} isOpen=${isOpen} /></div>
+    <section class="card"><${Stored} found=${found} />
+      ${more > 0 && html`<p class="soft">The first ${PARTITIONS_MAX} of ${number(found.offsets.length)} partitions.</p>`}
+      <${Table} label="Partitions" rows=${rows} columns=${[
         ["Partition", (row) => html`<a href=${link(row, Math.max(row.start, row.end - PAGE))}>${row.partition}</a>`],
         ["First offset kept", (row) => number(row.start), true], ["Next offset", (row) => number(row.end), true],
         ["Records", (row) => number(row.end - row.start), true],
         ...(since.value ? [["Since the time", (row) => html`<a href=${link(row, since.value[row.partition])}>${number(row.end - since.value[row.partition])}</a>`, true]] : [])]} />
       ${since.error && html`<${Notice} error=${since.error} />`}
-      <${Since} after=${after} address="#/m/${segment(module)}/d/${segment(name)}" /></section>
-    <${Readers} module=${module} name=${name} />
+      <${Since} after=${after} address="${base}/d/${segment(name)}" /></section>
+    <${Readers} found=${found} states=${states} base=${base} />
     ${rows[partition] && html`<${Records} path=${path} row=${rows[partition]} at=${Number(query.get("offset") ?? rows[partition].start)} link=${link} />`}
-    ${may("append") && html`<${Append} path=${path} done=${ends.again} />`}`;
+    ${may("append") && html`<${Append} path=${path} done=${info.refresh} />`}`;
 }
 
-// Which topologies of the module read it, and how far each is.
-function Readers({ module, name }) {
-  const path = `/modules/${segment(module)}`, isIt = (source) => bare(source.depot) === name;
-  const found = useAsked(`${path} readers of ${name}`, async () => {
-    const all = (await ask(path)).topologies.filter((one) => one.sources.some(isIt)), shown = all.slice(0, READERS_MAX);
-    const states = await Promise.all(shown.map((one) => ask(`${path}/topologies/${segment(one.name)}`)));
-    return { more: all.length - shown.length, rows: shown.flatMap((one, at) => one.sources.filter(isIt).map(({ source_id: source }) => ({ key: `${one.name} ${source}`, source, ...states[at] }))) };
-  });
-  return html`<section class="card"><h2>Read by</h2>${found.error && html`<${Notice} error=${found.error} />`}
-    <${Table} label="Read by" rows=${found.value?.rows ?? []} empty=${found.value ? "No topology of this module reads it." : "Looking …"} columns=${[
-      ["Topology", (row) => html`<a href="#/m/${segment(module)}/t/${segment(row.topology)}">${row.topology}</a>`],
-      ["State", (row) => html`<${State} status=${row} />`],
-      ["Records waiting", (row) => number(row.lag?.[row.source]), true],
-      ["Next offset of each partition", (row) => html`<code>${offsets(row.progress[row.source] ?? [])}</code>`]]} />
-    ${found.value?.more > 0 && html`<p class="soft">${number(found.value.more)} more are not shown.</p>`}
-    <p><button onClick=${found.again}>Look again</button></p></section>`;
-}
+const sum = (found, of) => found.offsets.reduce((all, pair) => all + of(pair), 0);
+const rate = (value) => `${value < 10 && value > 0 ? value.toFixed(2) : number(value)} records/s`;
+
+const Stored = ({ found }) => html`<${Facts} facts=${{
+  Partitions: number(found.num_partitions),
+  "Records kept": number(sum(found, ([start, end]) => end - start)),
+  "Ever appended": number(sum(found, ([, end]) => end)),
+  "In the last minute": rate(found.rates["60"]),
+  "In the last 10 minutes": rate(found.rates["600"]),
+  Segments: html`${number(found.segments)} <span class="soft">in ${count(found.objects, "object")}</span>`,
+  Bytes: found.bytes === null ? "not known yet" : bytes(found.bytes),
+  "First segment": found.first_ms === null ? "–" : moment(found.first_ms),
+  "Newest segment": found.newest_ms === null ? "none yet" : html`${moment(found.newest_ms)} <span class="soft">${ago(found.newest_ms)}</span>`,
+  Retention: kept(found.retention),
+}} />`;
+
+const kept = ({ records_max: most, excess }) => most === null ? "all records are kept"
+  : html`the newest ${number(most)} of each partition; older ones go past ${number(Math.floor(most * (1 + excess)))}, once no reader needs them`;
+
+// Which topologies read it, how far each is, and what is kept for it alone.
+const Readers = ({ found, states, base }) => html`<section class="card"><h2>Read by</h2>
+  <${Table} label="Read by" rows=${found.readers.map((one, at) => ({ ...one, key: at }))} empty="Nobody reads it." columns=${[
+    ["Topology", (row) => row.topology ? html`<a href="${base}/t/${segment(row.topology)}">${row.topology}</a>` : row.module ? html`module <a href="#/m/${segment(row.module)}">${row.module}</a>` : "another module"],
+    ["State", (row) => row.topology && states[row.topology] && html`<${State} status=${states[row.topology]} />`],
+    ["Records waiting", (row) => number(row.waiting), true],
+    ["Kept for it", (row) => row.offsets === null ? "all: it has not begun" : row.held_back ? html`<span class="bad">${number(row.held_back)}</span>` : "0", true],
+    ["Next offset of each partition", (row) => html`<code>${offsets(row.offsets ?? [])}</code>`]]} />
+  <p class="soft">Kept for it: records that retention would delete, and that it has not read. The options <code>depot.max.entries.per.partition</code> and <code>depot.excess.proportion</code> say what retention keeps.</p></section>`;
 
 // Where to begin by time; the browser's own time zone counts.
 function Since({ after, address }) {
