@@ -35,8 +35,8 @@ from tidemill.values.ids import Ids
 
 PICTURES = os.environ.get("TIDEMILL_PICTURES")
 VIEWS = (
-    "#/", "#/m/Shop", "#/m/Shop/depots", "#/m/Shop/pstates", "#/m/Shop/queries", "#/m/Shop/options", "#/m/Shop/t/sum",
-    "#/m/Shop/d/sales?partition=0", '#/m/Shop/p/sales?path=["ann", ["all"]]', "#/m/Shop/q/spent",
+    "#/", "#/m/Shop", "#/m/Shop/depots", "#/m/Shop/pstates", "#/m/Shop/queries", "#/m/Shop/options", "#/m/Shop/log",
+    "#/m/Shop/t/sum", "#/m/Shop/d/sales?partition=0", '#/m/Shop/p/sales?path=["ann", ["all"]]', "#/m/Shop/q/spent",
 )  # fmt: skip
 
 
@@ -82,6 +82,47 @@ def test_options_are_shown_when_somebody_else_sets_them(page: Page, shop: Shown)
     OptionsLog(shop.cluster.store, "Shop", by="ann").set("module", "", "depot.microbatch.max.records", 7)
     expect(field).to_have_value("7")
     expect(page.get_by_label("Changes of options").get_by_role("row", name="1 Set")).to_contain_text("ann")
+
+
+def test_the_log_of_a_module_goes_on_by_itself_when_something_happens(page: Page, shop: Shown) -> None:
+    shop.go(page, "#/m/Shop/log")
+    rows = page.get_by_label("Log of the module").get_by_role("row")
+    expect(rows.last).to_contain_text("Launched: 1 topology, 1 depot, 1 query")
+    OptionsLog(shop.cluster.store, "Shop", by="ann").set("topology", "sum", "topology.on.record.error", "retry")
+    expect(rows.nth(1)).to_contain_text("Set topology.on.record.error to retry at topology sum")
+    expect(rows.nth(1)).to_contain_text("ann")
+    shop.sales.append(["eve", "tea", 13])
+    expect(page.get_by_text(re.compile(r"failed in process: .*nobody pays 13")).first).to_be_visible()
+    watched.FLAG.touch()
+    expect(page.get_by_text("Committed microbatch 2/")).to_be_visible()
+    page.get_by_label("What").select_option("failures")
+    expect(rows.nth(1)).to_contain_text("nobody pays 13")
+    expect(page.get_by_text("Launched")).to_have_count(0)
+    assert page.url.endswith("#/m/Shop/log?kind=failure")
+    page.reload()
+    expect(page.get_by_label("What")).to_have_value("failure")
+    rows.nth(1).get_by_role("link").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("sum of Shop")
+    assert re.search(r"#/m/Shop/t/sum\?entry=\d+$", page.url)
+
+
+def test_older_lines_of_a_log_are_reached_and_stay_when_it_is_long(page: Page, shop: Shown) -> None:
+    options = OptionsLog(shop.cluster.store, "Shop", by="ann")
+    for number in range(1, 60):
+        options.set("module", "", "depot.microbatch.max.records", number)
+    shop.go(page, "#/m/Shop/log")
+    rows = page.get_by_label("Log of the module").get_by_role("row")
+    expect(rows).to_have_count(51)
+    page.get_by_role("link", name="Older").click()
+    expect(rows.last).to_contain_text("Launched")
+    before = rows.count()
+    shop.sales.append_many(SALES)
+    expect(page.get_by_text("live", exact=True)).to_be_visible()
+    shop.cluster.wait_until_processed("Shop")
+    expect(rows).to_have_count(before)
+    page.get_by_label("Topology").select_option("sum")
+    expect(page.get_by_text("Launched")).to_have_count(0)
+    expect(rows.nth(1)).to_contain_text("Committed microbatch 2/1, 3 records")
 
 
 def test_a_failure_is_told_with_its_traceback_when_a_function_raises(page: Page, shop: Shown) -> None:

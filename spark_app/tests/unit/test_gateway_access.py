@@ -27,6 +27,7 @@ ROUTES = {
         "GET /overview", "GET /overview/subscribe", "GET /options",
         "GET /modules/{module}/topologies/{topology}/log", "GET /modules/{module}/topologies/{topology}/subscribe",
         "GET /modules/{module}/topologies/{topology}/plan", "GET /modules/{module}/subscribe",
+        "GET /modules/{module}/log",
         "GET /modules", "GET /modules/{module}", "GET /modules/{module}/options", "POST /modules/{module}/wait",
         "GET /modules/{module}/depots/{depot}", "GET /modules/{module}/depots/{depot}/partitions/{partition}",
         "GET /modules/{module}/depots/{depot}/partitions/{partition}/records",

@@ -14,7 +14,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from tidemill import Agg, CompoundAgg, Depot, InProcessCluster, LaunchConfig, Module, PState
-from tidemill.clients import changes, pages, quarantine, quarantined, task_sizes
+from tidemill.clients import changes, module_history, pages, quarantine, quarantined, task_sizes
 from tidemill.depot import rows as depot_rows
 from tidemill.engine.query_budget import DEPTH_MAX
 from tidemill.gateway import (
@@ -32,6 +32,7 @@ from tidemill.gateway import (
     observing,
     page,
     pstates,
+    schemas,
     settings,
     subscriptions,
     topologies,
@@ -319,6 +320,18 @@ LIMITS: dict[str, tuple[float, str]] = {
     "topologies that are followed": (
         live.FOLLOWED_MAX,
         "test_followers_share_a_look_and_are_bounded_when_many_come",
+    ),
+    "lines of a module's log": (
+        schemas.HISTORY_LINES_MAX,
+        "test_a_log_is_refused_when_it_is_asked_for_wrongly",
+    ),
+    "topologies whose entries a module's log": (
+        module_history.LOGS_MAX,
+        "test_an_answer_has_fewer_lines_and_goes_on_when_it_would_read_too_much",
+    ),
+    "entries that are read for one answer of a module's log": (
+        module_history.READ_MAX,
+        "test_an_answer_has_fewer_lines_and_goes_on_when_it_would_read_too_much",
     ),
     "readers of a depot": (
         depot_facts.KEPT_READERS_MAX,

@@ -9,6 +9,7 @@ from typing import Any
 from tidemill.clients.depot import DepotHandle
 from tidemill.clients.hub import AppendHub
 from tidemill.clients.module import ModuleClient
+from tidemill.clients.module_history import ModuleHistory
 from tidemill.clients.pstate import PStateHandle
 from tidemill.definition.definition import StoredDefinition
 from tidemill.gateway.depot_facts import DepotFacts
@@ -31,6 +32,7 @@ class ServedModule:
 
     def __init__(self, client: ModuleClient) -> None:
         self.client = client
+        self.history = ModuleHistory(client.store, client.module)
         self._lock = threading.Lock()
         self._handles: dict[tuple[Any, ...], Any] = {}
 

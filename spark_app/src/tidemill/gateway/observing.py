@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import msgspec
 from fastapi import APIRouter, Request, Response
 
 from tidemill.clients.history import lines_of
+from tidemill.clients.module_history import KINDS, Place
 from tidemill.gateway import schemas
 from tidemill.gateway.access import Access
 from tidemill.gateway.exchange import answer, answered, check_query, gateway_of, number_of, sent
-from tidemill.gateway.faults import unfitting
+from tidemill.gateway.faults import malformed, unfitting
 from tidemill.gateway.guard import ACCESS
 from tidemill.gateway.live import FollowingStream, LiveStream, module_changes, topology_changes
 from tidemill.gateway.module_looks import module_news
@@ -80,6 +82,43 @@ async def log(request: Request, module: str, topology: str) -> Response:
         return lines_of(entries, limit, before)
 
     return await answered(request, read)
+
+
+@routes.get(
+    "/modules/{module}/log",
+    responses=schemas.answers(schemas.HISTORY),
+    openapi_extra={"parameters": schemas.HISTORY_QUERY},
+)
+async def module_log(request: Request, module: str) -> Response:
+    """What happened to a module, newest first: entries of its topologies, definitions and changes of options. `before`,
+    sent back, gives the lines behind these, and is null at the end; `kind` and `topology` leave out all others.
+    """
+    check_query(request, "before", "limit", "kind", "topology")
+    gateway, asked = gateway_of(request), request.query_params
+    limit, kind, topology = number_of(request, "limit"), asked.get("kind"), asked.get("topology")
+    limit = 50 if limit is None else limit
+    if not 1 <= limit <= schemas.HISTORY_LINES_MAX or kind not in (None, *KINDS):
+        raise unfitting(f"limit is a number from 1 to {schemas.HISTORY_LINES_MAX}, and kind one of {', '.join(KINDS)}.")
+    place = _place(asked.get("before"))
+
+    def read() -> Any:
+        served = gateway.modules.module(module)
+        lines, behind = served.history.read(served.client.definition(), limit, place, kind, topology)
+        return {"lines": lines, "before": None if behind is None else msgspec.json.encode(behind).decode()}
+
+    return await answered(request, read)
+
+
+def _place(text: str | None) -> Place:
+    """A place in the history that was sent back."""
+    try:
+        place = Place() if text is None else msgspec.json.decode(text, type=Place)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise malformed("before is what an answer had as `before`.") from error
+    numbers = [*place.topologies.values(), place.definitions or 1, place.options or 1]
+    if not all(1 <= number < 2**53 for number in numbers):
+        raise malformed("before is what an answer had as `before`: its numbers are those of entries.")
+    return place
 
 
 @routes.get(

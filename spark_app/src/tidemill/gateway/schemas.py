@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
+from tidemill.clients.module_history import KINDS
 from tidemill.clients.status import TopologyStatus
 from tidemill.gateway.formats import ARROW, JSON, MSGPACK, NDJSON
 
@@ -238,6 +239,29 @@ APPENDED: Schema = {
         "message": {"type": "string", "description": "Why they were not, where that is known."},
     },
 }
+
+
+HISTORY_LINES_MAX: Final = 200
+"""Lines of a module's log in one answer."""
+
+HISTORY: Schema = {
+    "type": "object",
+    "required": ["lines", "before"],
+    "properties": {
+        "lines": {"type": "array", "items": ANYTHING},
+        "before": {"type": ["string", "null"], "description": "Sent back, it gives the lines behind these."},
+    },
+}
+
+HISTORY_QUERY: list[Schema] = [
+    {"name": name, "in": "query", "required": False, "schema": schema}
+    for name, schema in (
+        ("before", {"type": "string"}),
+        ("limit", {"type": "integer", "minimum": 1, "maximum": HISTORY_LINES_MAX}),
+        ("kind", {"type": "string", "enum": [*KINDS]}),
+        ("topology", {"type": "string"}),
+    )
+]
 
 
 def body(schema: Schema, **others: Schema) -> Schema:

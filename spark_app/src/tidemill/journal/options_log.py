@@ -103,6 +103,10 @@ class OptionsLog:
         """The newest entries, the oldest of them first."""
         return [entry for _, entry in self._entries.tail(count)]
 
+    def change(self, number: int) -> Change:
+        """What an entry changed. Raises NotFound."""
+        return self._entries.read(number).change
+
     def set(self, scope: str, target: str, name: str, value: Any) -> ModuleOptions:
         """Set an option on the module (`target` "") or on one of its objects.
 

@@ -1,10 +1,11 @@
-// One module: its topologies, depots, PStates, queries and options.
+// One module: its topologies, depots, PStates, queries, options, and what happened to it.
 import { html, useState } from "./vendor/preact-htm.js";
 import { ask, bare, segment, useAsked, useLive } from "./api.js";
 import { Facts, Notice, Schema, State, Table, number } from "./parts.js";
+import { History } from "./history.js";
 import { Options } from "./options.js";
 
-export const TABS = ["topologies", "depots", "pstates", "queries", "options"];
+export const TABS = ["topologies", "depots", "pstates", "queries", "options", "log"];
 const TITLES = { pstates: "PStates" };
 const title = (tab) => TITLES[tab] ?? tab[0].toUpperCase() + tab.slice(1);
 
@@ -34,6 +35,7 @@ function Tab({ tab, module, found, live, base, may }) {
   if (tab === "pstates") return html`<${PStates} found=${found} base=${base} />`;
   if (tab === "queries") return html`<${Queries} found=${found} base=${base} />`;
   if (tab === "options") return html`<${Options} module=${module} found=${found} may=${may} changed=${live.options} />`;
+  if (tab === "log") return html`<${History} module=${module} found=${found} live=${live} base=${base} />`;
   return html`<${Topologies} found=${found} live=${live} base=${base} />`;
 }
 

@@ -10,7 +10,7 @@ export function Options({ module, found, may, changed }) {
   const path = `/modules/${segment(module)}/options`;
   const registry = useAsked("options", () => ask("/options")), now = useAsked(path, () => ask(path));
   const [error, setError] = useState(null), [place, setPlace] = useState("module:"), [effect, setEffect] = useState("");
-  useEffect(() => { if (changed !== undefined && now.value) now.refresh(); }, [changed]);
+  useEffect(() => { if (changed !== undefined) now.refresh(); }, [changed]);
   if (registry.error || now.error) return html`<${Notice} error=${registry.error ?? now.error} />`;
   if (!registry.value || !now.value) return html`<p class="soft">Looking …</p>`;
   const [scope, target] = [place.slice(0, place.indexOf(":")), place.slice(place.indexOf(":") + 1)];
@@ -43,13 +43,14 @@ export function Options({ module, found, may, changed }) {
       ["Set by", (row) => row.set && html`<span class="soft">${row.signed ? who(row.signed) : "an older change"}</span>`]]} />
     <h2>Changes</h2><${Table} label="Changes of options" empty="Nobody changed anything yet." rows=${now.value.changes.map((one) => ({ ...one, key: one.number }))} columns=${[
       ["Number", (one) => number(one.number), true],
-      ["Change", (one) => html`${VERBS[one.action] ?? one.action} <code>${one.action === "manage" ? "" : one.name}</code>${one.action === "set" && html` to <code>${shown(one.value)}</code>`}
-        <span class="soft">${one.target ? `${one.action === "manage" ? "by" : `at ${one.scope}`} ${one.target}` : ""}</span>`],
+      ["Change", (one) => html`<${Changed} one=${one} />`],
       ["Who and when", (one) => html`<span class="soft">${who(one)}</span>`]]} />`;
 }
 
 const EFFECTS_MAX = 10;
 const VERBS = { set: "Set", unset: "Unset", pause: "Paused", resume: "Resumed", manage: "Decided", clear: "Cleared" };
+export const Changed = ({ one }) => html`${VERBS[one.action] ?? one.action} <code>${one.action === "manage" ? "" : one.name}</code>${one.action === "set" && html` to <code>${shown(one.value)}</code>`}${
+  " "}<span class="soft">${one.target ? `${one.action === "manage" ? "by" : `at ${one.scope}`} ${one.target}` : ""}</span>`;
 const who = (one) => `${one.by || "not told"}, ${one.at_ms ? moment(one.at_ms) : "at a time not told"}`;
 
 function Edit({ row, may, change }) {
