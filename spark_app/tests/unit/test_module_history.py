@@ -14,7 +14,7 @@ from test_gateway_access import Guarded
 from tidemill import Depot, InProcessCluster, LaunchConfig, MicrobatchSourceOptions, Module
 from tidemill.clients import module_history
 from tidemill.clients.history import topology_history
-from tidemill.clients.module_history import KINDS, ModuleHistory, Place
+from tidemill.clients.module_history import KINDS, HistoryPlace, ModuleHistory
 from tidemill.gateway import schemas
 from tidemill.gateway.app import make_app
 from tidemill.gateway.modules import Modules
@@ -150,9 +150,9 @@ def test_an_answer_has_fewer_lines_and_goes_on_when_it_would_read_too_much(
 def test_entries_are_read_once_when_somebody_asks_again(cluster: InProcessCluster) -> None:
     history, definition = ModuleHistory(cluster.store, "Two"), DefinitionLog(cluster.store, "Two").newest()
     assert definition is not None
-    first = history.read(definition, 50, Place())
+    first = history.read(definition, 50, HistoryPlace())
     before = dict(cluster.store.counts)
-    assert history.read(definition, 50, Place()) == first
+    assert history.read(definition, 50, HistoryPlace()) == first
     assert cluster.store.counts.get("get", 0) == before.get("get", 0)
 
 
@@ -192,5 +192,5 @@ def test_lines_keep_their_order_when_a_clock_was_behind_or_not_told(tmp_path: Pa
             log.set("module", "", "store.collection.period.seconds", value)
         definition = DefinitionLog(cluster.store, "Guarded").newest()
         assert definition is not None
-        lines, place = ModuleHistory(cluster.store, "Guarded").read(definition, 50, Place(), "option")
+        lines, place = ModuleHistory(cluster.store, "Guarded").read(definition, 50, HistoryPlace(), "option")
         assert ([line["value"] for line in lines], place) == ([63, 62, 61, 60], None)

@@ -34,7 +34,7 @@ Line = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Place:
+class HistoryPlace:
     """Where to go on: of each log the entry before which all were not told yet. A log that is left out is told from its
     newest entry on.
     """
@@ -45,7 +45,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class _Source:
+class _MergedLog:
     """One log: its newest number, and what an entry of it says; `line` raises NotFound. `topology` is "" of others."""
 
     kind: str
@@ -53,7 +53,7 @@ class _Source:
     newest: Callable[[], int]
     line: Callable[[int], Line]
 
-    def begin(self, place: Place) -> int:
+    def begin(self, place: HistoryPlace) -> int:
         """Before which entry to begin."""
         others = place.definitions if self.kind == "definition" else place.options
         known = place.topologies.get(self.topology) if self.topology else others
@@ -77,10 +77,10 @@ class ModuleHistory:
         self,
         definition: StoredDefinition,
         limit: int,
-        place: Place,
+        place: HistoryPlace,
         kind: str | None = None,
         topology: str | None = None,
-    ) -> tuple[list[Line], Place | None]:
+    ) -> tuple[list[Line], HistoryPlace | None]:
         """The newest `limit` lines before a place, newest first, and the place behind them, None at the end.
 
         `kind` (of `KINDS`) and `topology` leave out all others; of options, those of the topology stay.
@@ -95,8 +95,8 @@ class ModuleHistory:
             raise
 
     def _merged(
-        self, sources: list[_Source], limit: int, place: Place, kind: str | None, topology: str | None
-    ) -> tuple[list[Line], Place | None]:
+        self, sources: list[_MergedLog], limit: int, place: HistoryPlace, kind: str | None, topology: str | None
+    ) -> tuple[list[Line], HistoryPlace | None]:
         at = [source.begin(place) for source in sources]
         heap: list[tuple[int, int, int, Line]] = []
         for index, source in enumerate(sources):
@@ -113,7 +113,7 @@ class ModuleHistory:
         return lines, _place(sources, at) if heap else None
 
     def _push(
-        self, heap: list[tuple[int, int, int, Line]], index: int, source: _Source, number: int, newer: int | None
+        self, heap: list[tuple[int, int, int, Line]], index: int, source: _MergedLog, number: int, newer: int | None
     ) -> None:
         """The entry of a log that comes next. Its time counts as no later than that of the newer one: clocks differ."""
         if number < 1:
@@ -125,7 +125,7 @@ class ModuleHistory:
         time = line["written_ms"] or newer or 0
         heapq.heappush(heap, (-(time if newer is None else min(time, newer)), index, -number, line))
 
-    def _remembered(self, source: _Source, number: int) -> Line:
+    def _remembered(self, source: _MergedLog, number: int) -> Line:
         key = (f"{source.kind}/{source.topology}", number)
         found = self._lines.get(key)
         if found is None:
@@ -134,24 +134,24 @@ class ModuleHistory:
                 self._lines.popitem(last=False)
         return found
 
-    def _sources(self, definition: StoredDefinition, kind: str | None, topology: str | None) -> Iterator[_Source]:
+    def _sources(self, definition: StoredDefinition, kind: str | None, topology: str | None) -> Iterator[_MergedLog]:
         if kind in (None, "failure", *ENTRY_KINDS):
             names = sorted(definition.topologies) if topology is None else [topology]
             for name in names[:LOGS_MAX]:
                 yield self._commit_log(name, definition.topology_prefix(name))
         if kind in (None, "definition") and topology is None:
-            yield _Source("definition", "", self._definitions.newest_number, self._definition_line)
+            yield _MergedLog("definition", "", self._definitions.newest_number, self._definition_line)
         if kind in (None, "option"):
-            yield _Source("option", "", self._options.newest_number, self._option_line)
+            yield _MergedLog("option", "", self._options.newest_number, self._option_line)
 
-    def _commit_log(self, topology: str, prefix: str) -> _Source:
+    def _commit_log(self, topology: str, prefix: str) -> _MergedLog:
         log = self._commits.setdefault(prefix, CommitLog(self._store, prefix))
 
         def newest() -> int:
             head = log.head()  # remembered, so that the next look costs two probes
             return head[0] if head is not None else 0
 
-        return _Source(prefix, topology, newest, lambda number: _entry_line(topology, number, log.read(number)))
+        return _MergedLog(prefix, topology, newest, lambda number: _entry_line(topology, number, log.read(number)))
 
     def _definition_line(self, number: int) -> Line:
         found = self._definitions.read(number)
@@ -191,8 +191,8 @@ def _fits(line: Line, kind: str | None, topology: str | None) -> bool:
     return is_kind and line["scope"] == "topology" and line["target"] == topology
 
 
-def _place(sources: list[_Source], at: list[int]) -> Place:
+def _place(sources: list[_MergedLog], at: list[int]) -> HistoryPlace:
     numbers = list(zip(sources, at, strict=True))
     others = {source.kind: number for source, number in numbers if not source.topology}
     topologies = {source.topology: number for source, number in numbers if source.topology}
-    return Place(topologies, others.get("definition"), others.get("option"))
+    return HistoryPlace(topologies, others.get("definition"), others.get("option"))

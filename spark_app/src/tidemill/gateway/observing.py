@@ -8,7 +8,7 @@ import msgspec
 from fastapi import APIRouter, Request, Response
 
 from tidemill.clients.history import lines_of
-from tidemill.clients.module_history import KINDS, Place
+from tidemill.clients.module_history import KINDS, HistoryPlace
 from tidemill.gateway import schemas
 from tidemill.gateway.access import Access
 from tidemill.gateway.exchange import answer, answered, check_query, gateway_of, number_of, sent
@@ -109,10 +109,10 @@ async def module_log(request: Request, module: str) -> Response:
     return await answered(request, read)
 
 
-def _place(text: str | None) -> Place:
+def _place(text: str | None) -> HistoryPlace:
     """A place in the history that was sent back."""
     try:
-        place = Place() if text is None else msgspec.json.decode(text, type=Place)
+        place = HistoryPlace() if text is None else msgspec.json.decode(text, type=HistoryPlace)
     except (msgspec.MsgspecError, ValueError) as error:
         raise malformed("before is what an answer had as `before`.") from error
     numbers = [*place.topologies.values(), place.definitions or 1, place.options or 1]
