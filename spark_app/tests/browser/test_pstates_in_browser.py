@@ -10,6 +10,7 @@ import watched_pstates
 from axe_playwright_python.sync_playwright import Axe
 from gateways import served
 from playwright.sync_api import Page, expect
+from shown import Shown
 
 from tidemill import InProcessCluster, LaunchConfig
 from tidemill.gateway.modules import Modules
@@ -142,3 +143,23 @@ def test_all_that_was_chosen_is_there_again_when_the_address_is_opened(page: Pag
     assert page.get_by_label("Keys").get_by_role("row").nth(1).inner_text() == second
     page.get_by_role("button", name="First keys").click()
     expect(page).not_to_have_url(re.compile("[?&]keys="))
+
+
+def test_a_pstate_goes_on_by_itself_when_records_are_processed(page: Page, shop: Shown) -> None:
+    """Its keys, its size and what is selected of it, but not as of a microbatch."""
+    shop.go(page, '#/m/Shop/p/sales?path=["zoe", ["all"]]')
+    expect(page.get_by_text("live", exact=True)).to_be_visible()
+    expect(page.get_by_label("Keys").get_by_role("row")).to_have_count(3)
+    shop.sales.append(["zoe", "tea", 7])
+    expect(page.get_by_label("Keys").get_by_role("row")).to_have_count(4)
+    expect(page.get_by_role("region", name="Selected")).to_contain_text("7")
+    shop.go(page, '#/m/Shop/p/sales?path=["zoe", ["all"]]&microbatch=1')
+    expect(page.get_by_text(re.compile("^0 values"))).to_be_visible()
+
+
+def test_the_place_of_options_is_there_again_when_its_address_is_opened(page: Page, shop: Shown) -> None:
+    shop.go(page, "#/m/Shop/options")
+    page.get_by_label("Set at").select_option("depot:*sales")
+    expect(page).to_have_url(re.compile(r"\?at=depot"))
+    page.reload()
+    expect(page.get_by_label("Set at")).to_have_value("depot:*sales")

@@ -105,5 +105,10 @@ export function useLive(module, reload) {
   });
 }
 
+// Asks again when `news`, a number that counts up, says that something changed; 0 says nothing.
+export function useNews(news, asked) {
+  useEffect(() => { if (news > 0) asked.refresh(); }, [news]);
+}
+
 export const segment = encodeURIComponent;
 export const bare = (name) => name.replace(/^(\*|\$\$)/, "");

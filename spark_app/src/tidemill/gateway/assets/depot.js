@@ -2,7 +2,7 @@
 import { html, useEffect, useState } from "./vendor/preact-htm.js";
 import { ask, segment, useAsked, useLive, written } from "./api.js";
 import { Live } from "./module.js";
-import { Facts, Notice, State, Table, Values, ago, bytes, count, moment, number, offsets } from "./parts.js";
+import { Absent, Facts, Notice, State, Table, Values, ago, bytes, count, moment, number, offsets } from "./parts.js";
 
 const PAGE = 50;
 const PARTITIONS_MAX = 64;
@@ -14,7 +14,7 @@ export function Depot({ module, name, query, may }) {
   const since = useAsked(after === null ? null : `${path} after ${after}`, () => ask(`${path}/offsets?after=${segment(after)}`));
   const isOpen = useLive(module, (found) => { setStates((known) => ({ ...known, ...found.topologies })); info.refresh(); });
   useEffect(() => { const timer = setInterval(info.refresh, REFRESH_MS); return () => clearInterval(timer); }, [path]);
-  if (info.error) return html`<${Notice} error=${info.error} />`;
+  if (info.error) return html`<${Absent} name="*${name}" module=${module} error=${info.error} />`;
   if (!info.value) return html`<p class="soft">Looking …</p>`;
   const found = info.value;
   if (!found.offsets) return html`<h1>*${name} <span class="soft">of ${module}</span></h1><${Notice}>Its records are not in the store: there is nothing to read here.<//>`;

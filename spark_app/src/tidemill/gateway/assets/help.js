@@ -17,6 +17,7 @@ const TOPICS = {
   queries: ["queries.md", [["Query", "A function of the module that reads PStates of all tasks, as of one commit."]]],
   options: ["operations.md", [["Option", "A setting that holds from the next microbatch on, without a restart."], ["Set at", "One that is set at a topology or a depot wins over one of the module, and that over the default."],
     ["Decided by", "On Kubernetes a Topology resource may decide an option: change it there."]]],
+  log: ["page.md", [["Log", "All that happened to the module, newest first: entries of its topologies, its definitions, and options that somebody set. Each line leads to its moment."]]],
   t: ["page.md", [STATES,
     ["Microbatch and version", "Records are processed in microbatches, one after the other, each exactly once. A version is an attempt: it counts up where one failed, or its leader died."],
     ["Phases", html`<em>prime</em> fixes which records are taken, <em>process</em> runs the steps, <em>commit</em> makes all results visible at once.`],

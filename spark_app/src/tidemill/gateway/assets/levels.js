@@ -1,14 +1,15 @@
 // The levels that a PState lies in: a select merges them, and compaction makes few of many.
 import { html } from "./vendor/preact-htm.js";
-import { ask, useAsked } from "./api.js";
+import { ask, useAsked, useNews } from "./api.js";
 import { Facts, Notice, Table, ago, bytes, count, moment, number } from "./parts.js";
 
 const ROWS_MAX = 64;
 const sum = (levels, name) => levels.reduce((all, one) => all + one[name], 0);
 const KINDS = { delta: "changes", run: "compacted" };
 
-export function Levels({ path }) {
+export function Levels({ path, news }) {
   const found = useAsked(`${path} levels`, () => ask(`${path}/levels`));
+  useNews(news, found);
   if (found.error) return html`<${Notice} error=${found.error} />`;
   if (!found.value) return html`<p class="soft">Looking …</p>`;
   const { levels, compacted, compacted_ms: at, compacting } = found.value;

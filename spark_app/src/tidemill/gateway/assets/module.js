@@ -16,7 +16,7 @@ export function ModuleView({ module, tab, may }) {
     if (known.value && found.definition !== known.value.number) known.refresh();
     setLive((before) => ({ ...before, ...found, topologies: { ...before.topologies, ...found.topologies } }));
   });
-  if (known.error) return html`<${Notice} error=${known.error} />`;
+  if (known.error) return html`<div class="head"><h1>${module}</h1></div><${Notice} error=${known.error} />`;
   if (!known.value) return html`<p class="soft">Looking …</p>`;
   const found = known.value, base = `#/m/${segment(module)}`;
   return html`<div class="head"><h1>${module}</h1><${Live} isOpen=${isOpen} /></div>

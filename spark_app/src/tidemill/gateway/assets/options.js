@@ -1,6 +1,7 @@
 // Dynamic options: what each does, what holds, and a change of it.
 import { html, useEffect, useState } from "./vendor/preact-htm.js";
 import { ask, segment, useAsked } from "./api.js";
+import { keep, usePlace } from "./place.js";
 import { Notice, Table, moment, number, spaced } from "./parts.js";
 
 const shown = (value) => value === null || value === undefined ? "not set" : String(value);
@@ -9,7 +10,8 @@ const shown = (value) => value === null || value === undefined ? "not set" : Str
 export function Options({ module, found, may, changed }) {
   const path = `/modules/${segment(module)}/options`;
   const registry = useAsked("options", () => ask("/options")), now = useAsked(path, () => ask(path));
-  const [error, setError] = useState(null), [place, setPlace] = useState("module:"), [effect, setEffect] = useState("");
+  const [error, setError] = useState(null), [effect, setEffect] = useState("");
+  const place = usePlace().query.get("at") ?? "module:", setPlace = (at) => keep({ at: at === "module:" ? null : at });
   useEffect(() => { if (changed !== undefined) now.refresh(); }, [changed]);
   if (registry.error || now.error) return html`<${Notice} error=${registry.error ?? now.error} />`;
   if (!registry.value || !now.value) return html`<p class="soft">Looking …</p>`;

@@ -1,7 +1,8 @@
 // One PState: its schema, its keys in pages, what a path selects, now or as of a microbatch, and what microbatches changed.
 import { html, useEffect, useState } from "./vendor/preact-htm.js";
-import { ask, bare, segment, useAsked, written } from "./api.js";
+import { ask, bare, segment, useAsked, useLive, useNews, written } from "./api.js";
 import { Levels } from "./levels.js";
+import { Live } from "./module.js";
 import { PathBox, inPath, isLiteral } from "./paths.js";
 import { amended, goTo, keep } from "./place.js";
 import { Results } from "./results.js";
@@ -24,16 +25,22 @@ export function PState({ module, name, query }) {
     .find((one) => bare(one.name) === name);
   const schema = found?.schema, below = isIndexed(schema?.map?.[1]) ? SIZE : null, hasKeys = Boolean(schema?.map) && !found.global;
   const first = useAsked(info.value && hasKeys ? `${path} first` : null, () => ask(`${path}/page`, { method: "POST", body: { limit: KEYS_FIRST, path: NOTHING } }));
+  const [news, tell] = useState(0);
+  const isOpen = useLive(module, (told) => {
+    if (document.hidden || !(found?.topology in (told.topologies ?? {}))) return;
+    info.refresh();
+    tell((count) => count + 1);
+  });
   const error = info.error ?? known.error;
   if (error) return html`<${Absent} name="$$${name}" module=${module} error=${error} />`;
   if (!info.value || !known.value) return html`<p class="soft">Looking …</p>`;
   const partitions = info.value.partitions ?? info.value.num_partitions, keys = (first.value?.items ?? []).map(([key]) => key);
-  return html`<div class="head"><h1>$$${name} <span class="soft">of ${module}</span></h1></div>
+  return html`<div class="head"><h1>$$${name} <span class="soft">of ${module}</span></h1><${Live} isOpen=${isOpen} /></div>
     <section class="card"><${Facts} facts=${{ "Written by": found?.topology ?? "–", Partitions: number(partitions), "Newest entry": number(info.value.entry) }} />
       <h2>Schema</h2><ul class="tree"><${Schema} schema=${schema ?? "value"} /></ul></section>
-    <${Select} path=${path} query=${query} schema=${schema} keys=${isLiteral(schema) ? keys : []} />
-    <${Levels} path=${path} /><${Tasks} path=${path} />
-    ${hasKeys && html`<${Keys} path=${path} below=${below} schema=${schema} query=${query} /><${Changes} path=${path} below=${schema.map[1].subindexed ? ALL : SIZE_BELOW(below)} query=${query} />`}`;
+    <${Select} path=${path} query=${query} schema=${schema} keys=${isLiteral(schema) ? keys : []} news=${news} />
+    <${Levels} path=${path} news=${news} /><${Tasks} path=${path} />
+    ${hasKeys && html`<${Keys} path=${path} below=${below} schema=${schema} query=${query} news=${news} /><${Changes} path=${path} below=${schema.map[1].subindexed ? ALL : SIZE_BELOW(below)} query=${query} />`}`;
 }
 
 // Whether a select of it whole is refused: something in it is stored element by element.
@@ -54,11 +61,12 @@ function examples(schema, keys) {
   return made;
 }
 
-function Select({ path, query, schema, keys }) {
+function Select({ path, query, schema, keys, news }) {
   const asked = query.get("path"), at = query.get("microbatch");
   const [text, setText] = useState(asked ?? ""), [microbatch, setMicrobatch] = useState(at ?? "");
   useEffect(() => { setText(asked ?? ""); setMicrobatch(at ?? ""); }, [asked, at]); // a link of a key, or the browser's way back
   const found = useAsked(asked === null ? null : `${path} ${asked} ${at}`, () => select(path, asked, at));
+  useNews(at ? 0 : news, found);
   const go = (event) => {
     event.preventDefault();
     if (text === asked && microbatch === (at ?? "")) found.again(); else goTo({ path: text, microbatch });
@@ -94,9 +102,10 @@ function Key({ value, schema }) {
   return inner === null ? html`<code>${text}</code>` : html`<a href=${amended({ path: `[${inPath(value)}${inner}]`, microbatch: null })}><code>${text}</code></a>`;
 }
 
-function Keys({ path, below, schema, query }) {
+function Keys({ path, below, schema, query, news }) {
   const after = query.get("keys"), setAfter = (cursor) => keep({ keys: cursor }), [trail, setTrail] = useState([]);
   const page = useAsked(`${path} page ${after}`, () => ask(`${path}/page`, { method: "POST", body: { limit: 50, ...(below && { path: below }), ...(after && { after }) } }));
+  useNews(after ? 0 : news, page);
   const rows = (page.value?.items ?? []).map((item, at) => ({ key: at, item }));
   const forward = () => { setTrail([...trail, after]); setAfter(page.value.after); };
   const back = () => { setAfter(trail[trail.length - 1]); setTrail(trail.slice(0, -1)); };
