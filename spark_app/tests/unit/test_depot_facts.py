@@ -23,7 +23,7 @@ from tidemill.journal.definition_log import DefinitionLog
 from tidemill.journal.options_log import OptionsLog
 from tidemill.values.columns import from_values
 
-AT = "/api/v1/modules/Guarded/depots/log"
+AT = "/api/v1/modules/Guarded/depots/log/facts"
 
 
 class Counter(Module):

@@ -31,7 +31,7 @@ ROUTES = {
         "GET /modules", "GET /modules/{module}", "GET /modules/{module}/options", "POST /modules/{module}/wait",
         "GET /modules/{module}/depots/{depot}", "GET /modules/{module}/depots/{depot}/partitions/{partition}",
         "GET /modules/{module}/depots/{depot}/partitions/{partition}/records",
-        "GET /modules/{module}/depots/{depot}/offsets",
+        "GET /modules/{module}/depots/{depot}/facts", "GET /modules/{module}/depots/{depot}/offsets",
         "GET /modules/{module}/pstates/{pstate}", "GET /modules/{module}/pstates/{pstate}/tasks",
         "GET /modules/{module}/pstates/{pstate}/levels", "GET /modules/{module}/pstates/{pstate}/navigators",
         "GET /modules/{module}/pstates/{pstate}/subscribe", "POST /modules/{module}/pstates/{pstate}/select",

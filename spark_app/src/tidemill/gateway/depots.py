@@ -162,8 +162,19 @@ def _count(gateway: Gateway, module: str, depot: str, count: int, seconds: float
 
 @routes.get("/modules/{module}/depots/{depot}", responses=schemas.answers(schemas.ANYTHING))
 async def depot_info(request: Request, module: str, depot: str) -> Response:
-    """Whose the depot is and its name; its partitions with their offsets; what is stored of it, how fast it grows, what
-    retention keeps, and how far each reader is.
+    """Whose the depot is, its name, and how many partitions it has."""
+    gateway = gateway_of(request)
+
+    def read() -> Any:
+        return gateway.modules.module(module).depot(depot).get_object_info()._asdict()
+
+    return await answered(request, read)
+
+
+@routes.get("/modules/{module}/depots/{depot}/facts", responses=schemas.answers(schemas.ANYTHING))
+async def facts(request: Request, module: str, depot: str) -> Response:
+    """What a depot holds: its partitions with their offsets; what is stored of it, how fast it grows, what retention
+    keeps, and how far each reader is.
     """
     gateway = gateway_of(request)
     access: Access = request.scope[ACCESS]

@@ -63,8 +63,9 @@ class DefinitionLog(EntryLog[StoredDefinition]):
     def _check_next(self, number: int) -> None:
         """An update that takes the place of a lost one would give what that had added new ids, and so begin it anew."""
         newest = self.newest()
-        for name in newest.topologies if newest is not None else ():
-            assert newest is not None
+        if newest is None or newest.is_destroyed:
+            return
+        for name in newest.topologies:
             head = CommitLog(self.log.store, newest.topology_prefix(name)).head()
             if head is not None and head[1].definition >= number and not self.log.has(number):
                 text = f"The topology {name} was claimed with definition {head[1].definition} of module {newest.module}"

@@ -10,7 +10,7 @@ const REFRESH_MS = 10_000; // rates change by themselves
 
 export function Depot({ module, name, query, may }) {
   const path = `/modules/${segment(module)}/depots/${segment(name)}`, base = `#/m/${segment(module)}`;
-  const info = useAsked(path, () => ask(path)), after = query.get("after"), [states, setStates] = useState({});
+  const info = useAsked(path, () => ask(`${path}/facts`)), after = query.get("after"), [states, setStates] = useState({});
   const since = useAsked(after === null ? null : `${path} after ${after}`, () => ask(`${path}/offsets?after=${segment(after)}`));
   const isOpen = useLive(module, (found) => { setStates((known) => ({ ...known, ...found.topologies })); info.refresh(); });
   useEffect(() => { const timer = setInterval(info.refresh, REFRESH_MS); return () => clearInterval(timer); }, [path]);
