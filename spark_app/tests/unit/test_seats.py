@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tidemill.spark.seats import Seat, Seats
@@ -32,6 +32,7 @@ STEPS = st.lists(st.tuples(st.integers(0, 9), st.sets(st.sampled_from("abcd"))),
 
 
 @given(steps=STEPS, slots=st.integers(1, 3))
+@example(steps=[(0, {"a"}), (1, {"a", "b"}), (0, {"a"}), (0, {"b"})], slots=1)
 def test_no_seat_has_two_sitters_whatever_executors_come_and_go(steps: list[tuple[int, set[str]]], slots: int) -> None:
     seats, held = Seats(), dict[int, Seat]()
     for sitter, locations in steps:

@@ -111,7 +111,7 @@ def test_a_standby_shows_what_the_log_says_when_it_looks() -> None:
 
 
 def test_the_page_on_http_names_each_field_once() -> None:
-    page = HTTP.read_text().partition("### How a topology stands")[2].partition("\n## ")[0]
+    page = HTTP.read_text().partition("### How a topology stands")[2].partition("\n##")[0]
     rows = re.findall(r"^\| (`.*?) \|", page, re.MULTILINE)
     named = [name for row in rows if row != "field" for name in re.findall(r"`(\w+)`", row)]
 

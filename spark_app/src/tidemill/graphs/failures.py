@@ -14,7 +14,6 @@ from tidemill.values.errors import (
     RetryableError,
     TidemillError,
     UserCodeError,
-    ends_programs,
     message_of,
     own_trace,
 )
@@ -30,9 +29,7 @@ def calling(name: str, function: str, channel: int, batches: Sequence[Any] = ())
         yield
     except _NOT_THE_USERS:
         raise
-    except BaseException as error:
-        if not isinstance(error, (Exception, SystemExit)) and not ends_programs(error):
-            raise
+    except (Exception, SystemExit, pl.exceptions.PanicException) as error:
         step = f"{function} of {name}, channel {channel},"
         sample = sample_of(batches)
         text = f"{step} raised {type(error).__name__}: {message_of(error)}" + (f" (batch: {sample})" if sample else "")

@@ -25,10 +25,11 @@ class Seats:
         """The seat of one of many sitters, the same as long as its executor is there. `locations` are the executors
         that there are, each with `slots` seats; who finds none has no certain place.
         """
-        kept = self._seats.get(sitter)
-        if kept is not None and kept.location in locations:
-            return kept
+        # First, so that an executor that comes again is empty: who sat there knows nothing any more.
         self._seats = {each: seat for each, seat in self._seats.items() if seat.location in locations}
+        kept = self._seats.get(sitter)
+        if kept is not None:
+            return kept
         taken = Counter(seat.location for seat in self._seats.values())
         emptiest = min(sorted(locations), key=lambda location: taken[location], default=None)
         if emptiest is None or taken[emptiest] >= slots:
