@@ -102,7 +102,7 @@ OPERATIONS = (
 ENDLESS = {
     "GET /api/v1/modules/{module}/pstates/{pstate}/subscribe", "GET /api/v1/overview/subscribe",
     "GET /api/v1/modules/{module}/topologies/{topology}/subscribe", "GET /api/v1/graphs/subscribe",
-    "GET /api/v1/graphs/{graph}/subscribe",
+    "GET /api/v1/graphs/{graph}/subscribe", "GET /api/v1/modules/{module}/subscribe",
 }  # fmt: skip
 """An answer that does not end would not be read to its end; unit/test_subscriptions.py and test_page.py ask these."""
 

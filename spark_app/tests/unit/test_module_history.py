@@ -160,9 +160,9 @@ def test_entries_are_read_once_when_somebody_asks_again(cluster: InProcessCluste
     ("asked", "status"),
     [
         ({"limit": 0}, 422), ({"limit": schemas.HISTORY_LINES_MAX + 1}, 422), ({"kind": "other"}, 422),
-        ({"topology": "absent"}, 404), ({"before": "7"}, 400), ({"before": "{"}, 400), ({"other": 1}, 400),
-        ({"before": json.dumps({"topologies": {"one": 0}})}, 400),
-        ({"before": json.dumps({"options": 2**60})}, 400), ({"before": json.dumps({"topologies": {"one": "x"}})}, 400),
+        ({"topology": "absent"}, 404), ({"before": "7"}, 422), ({"before": "{"}, 422), ({"other": 1}, 400),
+        ({"before": json.dumps({"topologies": {"one": 0}})}, 422),
+        ({"before": json.dumps({"options": 2**60})}, 422), ({"before": json.dumps({"topologies": {"one": "x"}})}, 422),
     ],
 )  # fmt: skip
 def test_a_log_is_refused_when_it_is_asked_for_wrongly(http: TestClient, asked: dict[str, Any], status: int) -> None:

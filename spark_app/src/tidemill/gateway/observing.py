@@ -12,7 +12,7 @@ from tidemill.clients.module_history import KINDS, HistoryPlace
 from tidemill.gateway import schemas
 from tidemill.gateway.access import Access
 from tidemill.gateway.exchange import answer, answered, check_query, gateway_of, number_of, sent
-from tidemill.gateway.faults import malformed, unfitting
+from tidemill.gateway.faults import unfitting
 from tidemill.gateway.guard import ACCESS
 from tidemill.gateway.live import FollowingStream, LiveStream, module_changes, topology_changes
 from tidemill.gateway.module_looks import module_news
@@ -114,10 +114,10 @@ def _place(text: str | None) -> HistoryPlace:
     try:
         place = HistoryPlace() if text is None else msgspec.json.decode(text, type=HistoryPlace)
     except (msgspec.MsgspecError, ValueError) as error:
-        raise malformed("before is what an answer had as `before`.") from error
+        raise unfitting("before is what an answer had as `before`.") from error
     numbers = [*place.topologies.values(), place.definitions or 1, place.options or 1]
     if not all(1 <= number < 2**53 for number in numbers):
-        raise malformed("before is what an answer had as `before`: its numbers are those of entries.")
+        raise unfitting("before is what an answer had as `before`: its numbers are those of entries.")
     return place
 
 

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Request, Response
 from tidemill.api.path import Path
 from tidemill.gateway import schemas
 from tidemill.gateway.exchange import answered, check_query, gateway_of
-from tidemill.gateway.faults import malformed
+from tidemill.gateway.faults import unfitting
 from tidemill.language import schema as pstate_schemas
 from tidemill.paths.json import path_from_json
 
@@ -37,10 +37,12 @@ async def navigators(request: Request, module: str, pstate: str) -> Response:
     check_query(request, "path")
     gateway = gateway_of(request)
     text = request.query_params.get("path", "[]")
+    if len(text) > schemas.PATH_CHARS_MAX:
+        raise unfitting(f"path has at most {schemas.PATH_CHARS_MAX} characters.")
     try:
         data = msgspec.json.decode(text)
     except (ValueError, RecursionError) as error:
-        raise malformed(f"path is no JSON: {str(error).splitlines()[0]}.") from error
+        raise unfitting(f"path is no JSON: {str(error).splitlines()[0]}.") from error
 
     path = path_from_json(data).path
 

@@ -142,12 +142,15 @@ SUBSCRIBE_QUERY: Schema = {
     ]
 }
 
+PATH_CHARS_MAX: Final = 10_000
+"""Of a path in an address."""
+
 NAVIGATORS_QUERY: Schema = {
     "parameters": [
         {
             "name": "path",
             "in": "query",
-            "schema": {"type": "string", "maxLength": 10_000},
+            "schema": {"type": "string", "maxLength": PATH_CHARS_MAX},
             "description": "A path as JSON.",
         }
     ]
