@@ -82,7 +82,7 @@ def test_the_gateway_tells_what_follows_and_where_rows_lie_when_it_is_asked(clus
             "example": ["all"],
             "about": "Every element: `[key, value]` of a map, elements of a list or set",
         } in found["navigators"]
-        for wrong, code in (("[", 422), (f'["{"a" * 10_000}"]', 422), ('["ann", ["nothing"]]', 422), ("{}", 422)):
+        for wrong, code in (("[", 422), (f'["{"a" * 2_000}"]', 422), ('["ann", ["nothing"]]', 422), ("{}", 422)):
             assert client.get(f"{at}/navigators", params={"path": wrong}).status_code == code
         levels = client.get(f"{at}/levels").json()
         tasks = client.get(f"{at}/tasks").json()["tasks"]

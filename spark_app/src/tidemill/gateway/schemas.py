@@ -142,7 +142,7 @@ SUBSCRIBE_QUERY: Schema = {
     ]
 }
 
-PATH_CHARS_MAX: Final = 10_000
+PATH_CHARS_MAX: Final = 2_000
 """Of a path in an address."""
 
 NAVIGATORS_QUERY: Schema = {
