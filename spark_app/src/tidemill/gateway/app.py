@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -50,6 +51,7 @@ from tidemill.journal.definition_log import DefinitionLog
 from tidemill.values.errors import TidemillError
 
 PREFIX = "/api/v1"
+_ROUTES_BUILT = threading.Lock()
 _LISTED = frozenset({"depots", "pstates", "topologies", "queries"})
 _STATUS_CODES = {404: "NotFound", 405: "MethodNotAllowed"}
 
@@ -118,7 +120,17 @@ def make_app(modules: Modules, settings: GatewaySettings, *, is_local_only: bool
     app.add_exception_handler(RequestValidationError, _on_invalid)
     app.add_middleware(Guard, settings=settings, metrics=gateway.metrics, is_local_only=is_local_only)
     app.openapi = lambda: _document(app, settings)  # type: ignore[method-assign]
+    _build_routes(app)
     return app
+
+
+def _build_routes(app: FastAPI) -> None:
+    """FastAPI makes the routes of a router at the first request, and these routers are of all gateways of the process:
+    two that made them at one moment answered 500.
+    """
+    with _ROUTES_BUILT:
+        for route in app.routes:
+            route.matches({"type": "http", "method": "GET", "path": f"{PREFIX}/", "headers": []})
 
 
 # --- operations ------------------------------------------------------------------------------------------------------
