@@ -321,6 +321,10 @@ LIMITS: dict[str, tuple[float, str]] = {
         live.FOLLOWED_MAX,
         "test_followers_share_a_look_and_are_bounded_when_many_come",
     ),
+    "characters of a path": (
+        schemas.PATH_CHARS_MAX,
+        "test_the_gateway_tells_what_follows_and_where_rows_lie_when_it_is_asked",
+    ),
     "lines of a module's log": (
         schemas.HISTORY_LINES_MAX,
         "test_a_log_is_refused_when_it_is_asked_for_wrongly",
