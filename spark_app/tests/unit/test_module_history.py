@@ -188,6 +188,7 @@ def test_lines_keep_their_order_when_a_clock_was_behind_or_not_told(tmp_path: Pa
                 return self.at
 
         for at, value in ((2_000, 60), (0, 61), (1_000, 62), (9_000, 63)):
+            # The log asks it for the time only.
             log = OptionsLog(cluster.store, "Guarded", clock=Clock(at))  # type: ignore[arg-type]
             log.set("module", "", "store.collection.period.seconds", value)
         definition = DefinitionLog(cluster.store, "Guarded").newest()

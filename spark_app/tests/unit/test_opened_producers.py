@@ -16,6 +16,7 @@ from tidemill.depot.log import DepotLog
 from tidemill.store.urls import connect
 from tidemill.testing.faulty_store import Crash, FaultPlan, FaultyObjectStore
 from tidemill.values.errors import KeyReused, SequenceUnknown, StoreUnavailable
+from tidemill.values.numbers import EPOCH_APPENDS
 
 
 class Pings(Module):
@@ -164,7 +165,7 @@ def test_each_opening_has_its_own_epoch_when_a_process_dies_at_one(tmp_path: Fol
     with pytest.raises(Crash):
         epochs.open_epoch(DepotLog(store, "M/depots/pings", 1, patience=()), "p")
     again = epochs.open_epoch(DepotLog(connect(tmp_path.as_uri()), "M/depots/pings", 1), "p")
-    assert again // epochs.EPOCH_APPENDS == (2 if moment == "after" else 1)
+    assert again // EPOCH_APPENDS == (2 if moment == "after" else 1)
 
 
 def test_opening_ends_with_a_sentence_when_others_open_it_all_the_time(tmp_path: Folder) -> None:

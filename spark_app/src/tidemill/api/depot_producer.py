@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from tidemill.values.errors import BadInput, Fenced, KeyReused, OutcomeUnknown, SequenceUnknown, StoreUnavailable
-
-EPOCH_BITS = 32
+from tidemill.values.numbers import EPOCH_APPENDS
 
 
 class NumberedAppends(Protocol):
@@ -42,7 +41,7 @@ class DepotProducer:
     @property
     def epoch(self) -> int:
         """How often the name was opened, this time included."""
-        return self._number >> EPOCH_BITS
+        return self._number // EPOCH_APPENDS
 
     def append(self, record: Any) -> None:
         """Append one record.

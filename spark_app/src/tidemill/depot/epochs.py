@@ -14,9 +14,7 @@ from tidemill.depot.log import DepotLog
 from tidemill.depot.rows import PartitionedRows
 from tidemill.values.errors import KeyReused, SequenceUnknown, StoreUnavailable
 from tidemill.values.ids import nonce
-
-EPOCH_APPENDS: Final = 1 << 32
-"""So many numbers an epoch has; the number of an append, which fits 53 bits, has room for two million epochs."""
+from tidemill.values.numbers import EPOCH_APPENDS
 
 _RACES_MAX: Final = 50
 

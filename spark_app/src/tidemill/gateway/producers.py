@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 from fastapi import APIRouter, Request, Response
 
-from tidemill.depot.epochs import EPOCH_APPENDS
 from tidemill.depot.producer_names import KEY_PREFIX
 from tidemill.gateway import schemas
 from tidemill.gateway.depots import checked_key
 from tidemill.gateway.exchange import answer, body_of, gateway_of, ticket_of
 from tidemill.gateway.formats import ANSWERS, answer_type, converted, decoded, media_type
+from tidemill.values.numbers import EPOCH_APPENDS
 
 routes = APIRouter(tags=["depots"])
 

@@ -6,7 +6,7 @@ entries of logs) are plain ints for the checker, too (decision 0029).
 
 from __future__ import annotations
 
-from typing import NewType, TypeVar, cast
+from typing import Final, NewType, TypeVar, cast
 
 MicrobatchId = NewType("MicrobatchId", int)
 """The number of a microbatch of one topology, from 1 on; 0 before any."""
@@ -16,6 +16,9 @@ Version = NewType("Version", int)
 
 Epoch = NewType("Epoch", int)
 """How many leaders a topology has had, the one that wrote included."""
+
+EPOCH_APPENDS: Final = 1 << 32
+"""So many numbers an epoch of a producer has; that of an append, which fits 53 bits, has room for 2 million epochs."""
 
 _Number = TypeVar("_Number", bound=int)
 
