@@ -6,6 +6,7 @@ import errno
 import os
 import stat
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -92,19 +93,22 @@ def test_a_store_is_there_when_another_thread_made_its_folder_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = LocalStore(tmp_path / "new")
-    looked_at = Path.is_dir
+    looked_at = os.stat
 
-    def look(path: Path) -> bool:
+    def look(path: Any, **options: Any) -> os.stat_result:
         """Another thread makes the folder, and sees it, right after this one did not."""
-        found = looked_at(path)
-        if path == made.folder and not found:
-            path.mkdir()
-            made.check_there()
-        return found
+        try:
+            return looked_at(path, **options)
+        except FileNotFoundError:
+            if path == str(made.folder):
+                os.mkdir(path)
+                made.check_there()
+            raise
 
-    monkeypatch.setattr(Path, "is_dir", look)
+    monkeypatch.setattr(os, "stat", look)
     made.check_there()
-    assert looked_at(made.folder)
+    monkeypatch.undo()
+    assert made.folder.is_dir()
 
 
 def test_exactly_one_wins_when_threads_create_one_key(store: ObjectStore) -> None:
@@ -209,6 +213,20 @@ def test_folder_says_what_to_do_when_it_cannot_be_written(
         store.create("a", b"x")
     monkeypatch.undo()
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("ask", [lambda store: store.exists("a"), lambda store: store.check_there()])
+def test_nothing_counts_as_absent_when_the_disk_does_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ask: Callable[[LocalStore], Any]
+) -> None:
+    store = LocalStore(tmp_path)
+
+    def fail(path: Any, **options: Any) -> os.stat_result:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "stat", fail)
+    with pytest.raises(StoreUnavailable, match="cannot be used"):
+        ask(store)
 
 
 def test_outcome_is_unknown_when_the_name_cannot_be_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,6 +35,17 @@ class DepotEnd:
             self._check_partitions(self._newest)
             return found is not None
 
+    def seems_longer(self) -> bool:
+        """Whether there is a newer segment, by one probe where there is none. It does not see deletions, nor a log that
+        others trimmed beyond what this instance saw: `follow` does.
+
+        Raises:
+            StoreUnavailable: ask again.
+        """
+        with self._state_lock:
+            number = self._newest.number if self._newest is not None else 0
+        return self.files.log.has(number + 1) and self.follow()
+
     def newest(self) -> Header:
         """The header of the newest segment seen; looks for it the first time."""
         if self._newest is None:

@@ -282,14 +282,18 @@ class TopologyStore:
         return DepotEnds(self.depots[depot].starts(), self.depots[depot].ends())
 
     def has_records(self) -> bool:
-        """Whether any depot has grown since the last look: cheap probes."""
-        has_grown = any(depot.follow() for depot in self.depots.values())
+        """Whether any depot seems to have grown since the last look: one probe for each."""
+        has_grown = any(depot.seems_longer() for depot in self.depots.values())
         return any(log.follow() for log in self.externals.values()) or has_grown
 
     def has_changes(self) -> bool:
-        """Whether the options or the definition have changed since the last look."""
+        """Whether the options, the definition, or what `has_records` does not see of the depots, have changed since the
+        last look.
+        """
         before = self.options.number
-        return self.options.read().number != before or self.definitions.newest_number() > self.definition.number
+        if self.options.read().number != before or self.definitions.newest_number() > self.definition.number:
+            return True
+        return any(depot.follow() for depot in self.depots.values())
 
     def decision(self) -> DeletionDecision | None:
         """What became of the deletions of this definition. Once they are done they are; only that is remembered.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -35,7 +36,7 @@ class LocalStore:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.absolute()
-        self._reserved = self.folder / RESERVED
+        self._root, self._reserved = str(self.folder), str(self.folder / RESERVED)
         self._was_there, self._was_store = False, False
         self.check_there()
         self.url = self.folder.as_uri()
@@ -69,11 +70,13 @@ class LocalStore:
 
     def exists(self, key: str) -> bool:
         count_request(self.counts, "exists")
-        with self._writing(key):
-            is_there = os.path.isfile(self._name(key))
-            if not is_there:
-                self.check_there()
-            return is_there
+        try:
+            return stat.S_ISREG(os.stat(self._name(key)).st_mode)
+        except _ABSENT:
+            self.check_there()
+            return False
+        except OSError as error:
+            raise StoreUnavailable(f"{self._fault(error)}.", key=key) from error
 
     def delete(self, key: str) -> None:
         count_request(self.counts, "delete")
@@ -100,12 +103,20 @@ class LocalStore:
         """
         # What was there is asked first: another thread may make the folder between the two.
         was_there, was_store = self._was_there, self._was_store
-        is_there, is_store = self.folder.is_dir(), self._reserved.is_dir()
+        is_there, is_store = self._is_folder(self._root), self._is_folder(self._reserved)
         if (was_there and not is_there) or (was_store and not is_store):
             what = "is another folder than the one that this process opened" if is_there else "is not there"
             raise StoreUnavailable(f"The store {self.folder} {what}; bring it back, or restart with the right one.")
         self._was_there |= is_there
         self._was_store |= is_store
+
+    def _is_folder(self, name: str) -> bool:
+        try:
+            return stat.S_ISDIR(os.stat(name).st_mode)
+        except _ABSENT:
+            return False
+        except OSError as error:
+            raise StoreUnavailable(f"{self._fault(error)}.", key=name) from error
 
     def make_folder(self, folder: Path) -> None:
         """Make a folder below this one, whose name survives a crash."""
@@ -127,7 +138,7 @@ class LocalStore:
         """The path as text: what is asked before each read needs no more."""
         if key.startswith("/") or ".." in key.split("/"):
             raise ValueError(f"not a key: {key!r}")
-        return f"{self.folder}/{key}"
+        return f"{self._root}/{key}"
 
     def _sync_name(self, path: Path) -> None:
         """A name lasts only when its folder is synced; without, the object is there, but perhaps not after a crash."""
