@@ -2,8 +2,8 @@
 .DEFAULT_GOAL := help
 PY := .venv/bin/python
 COVERAGE_MIN ?= 96
-# A test file stays in one process, since its fixtures are shared.
-PYTEST := -m pytest --numprocesses auto --maxprocesses 2 --dist loadfile
+# A test file stays in one process, since its fixtures are shared. Three processes on two cores: a third of the time is waiting.
+PYTEST := -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 MINUTES ?= 60
 export TIDEMILL_CACHE ?= $(HOME)/.cache/tidemill
 

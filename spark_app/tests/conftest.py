@@ -13,6 +13,7 @@ import subprocess
 import threading
 import urllib.error
 import urllib.request
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -51,6 +52,14 @@ settings.load_profile("tidemill")
 # There is no setting for it, and its 300 seconds are the timeout of a whole test, which would end it without a word.
 assert hypothesis_engine.MAX_SHRINKING_SECONDS > SHRINK_SECONDS_MAX
 hypothesis_engine.MAX_SHRINKING_SECONDS = SHRINK_SECONDS_MAX
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Several processes take the files in an order that mixes the folders: files that wait beside files that compute,
+    and not a browser in each of them. The same order each time.
+    """
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: zlib.crc32(item.nodeid.partition("::")[0].encode()))
 
 
 class MinioServer:

@@ -32,6 +32,7 @@ from tidemill.clients.status_reader import topology_status
 from tidemill.cluster.launch import update
 from tidemill.journal.clock import SystemClock
 from tidemill.journal.commit_log import CommitLog
+from tidemill.journal.options_log import OptionsLog
 from tidemill.leader import maintenance
 from tidemill.leader.backup import BackupRun
 from tidemill.leader.backup_folder import BackupFolder
@@ -104,6 +105,11 @@ class Rig:
 
     def launch(self, schema: Any, step: Any) -> None:
         self.cluster.launch_module(Migrating(schema, step), SIZES)
+        self.look_often()
+
+    def look_often(self) -> None:
+        """Whether there is something to compact, each second: what `held` held back is found so."""
+        OptionsLog(self.cluster.store, NAME).set("module", "", "store.collection.period.seconds", 1)
 
     def update(self, schema: Any, step: Any) -> None:
         self.cluster.update_module(Migrating(schema, step))
@@ -447,6 +453,7 @@ def test_others_are_migrated_when_a_pstate_that_waits_is_deleted_for_good(
     )
     monkeypatch.setattr(maintenance, "BACK_OFF_MS", 20)
     rig.cluster.launch_module(Two(MAP(str, int), put), SIZES)
+    rig.look_often()
     rig.append(("a", 1))
     rig.cluster.update_module(Two(texts(), put))
     rig.cluster.update_module(One(texts(), put), UpdateOptions.objects_to_delete("$$p"))

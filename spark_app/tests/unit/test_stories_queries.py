@@ -258,9 +258,9 @@ def test_each_thread_has_its_own_bounds_when_several_ask_one_handle(cluster: InP
         return -1
 
     with ThreadPoolExecutor(8) as threads:
-        found = list(threads.map(call, range(40)))
+        found = list(threads.map(call, range(16)))
 
-    assert found == [sum(range(number)) if number % 2 else -1 for number in range(40)]
+    assert found == [sum(range(number)) if number % 2 else -1 for number in range(16)]
 
 
 # --- refusals --------------------------------------------------------------------------------------------------------
@@ -399,9 +399,9 @@ def test_an_attempt_fails_with_the_step_when_a_query_that_it_calls_exceeds_its_b
 
     with InProcessCluster.create("local") as cluster:
         cluster.launch_module(Greedy(), LaunchConfig(TASKS, 2))
-        OptionsLog(cluster.store, "Greedy").set("topology", "answers", "topology.query.timeout.millis", LONG_MILLIS)
+        OptionsLog(cluster.store, "Greedy").set("topology", "answers", "topology.query.max.rows", 10_000)
         cluster.cluster_depot("Greedy", "*asked").append("a")
-        with pytest.raises(UserCodeError, match=r"invoke_query\(total\) at .* makes more than 1,000,000 rows"):
+        with pytest.raises(UserCodeError, match=r"invoke_query\(total\) at .* makes more than 10,000 rows"):
             cluster.wait_for_microbatch_processed_count("Greedy", "answers", 1, LONG_MILLIS)
 
 
