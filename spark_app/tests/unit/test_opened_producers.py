@@ -121,19 +121,26 @@ def test_epochs_differ_when_many_open_one_name_at_once(depot: Any) -> None:
 
 
 class Lossy:
-    """A depot of which the first answer is lost, whether the record arrived or not."""
+    """A depot whose first calls end in errors; the first one's record may arrive all the same."""
 
     name = "*pings"
 
-    def __init__(self, depot: Any, arrives: bool, error: type[Exception]) -> None:
-        self.depot, self.arrives, self.error, self.calls = depot, arrives, error, 0
+    def __init__(self, depot: Any, arrives: bool, *errors: type[BaseException]) -> None:
+        self.depot, self.arrives, self.errors, self.calls = depot, arrives, errors, 0
 
     def append(self, record: Any, *, producer: str, sequence: int) -> Any:
+        self._lose(lambda given: self.depot.append(given, producer=producer, sequence=sequence), record)
+
+    def append_many(self, records: Any, *, producer: str, sequence: int) -> Any:
+        self._lose(lambda given: self.depot.append_many(given, producer=producer, sequence=sequence), list(records))
+
+    def _lose(self, append: Any, given: Any) -> None:
         self.calls += 1
-        if self.calls > 1 or self.arrives:
-            self.depot.append(record, producer=producer, sequence=sequence)
-        if self.calls == 1:
-            raise self.error("no answer")
+        is_lost = self.calls <= len(self.errors)
+        if not is_lost or (self.arrives and self.calls == 1):
+            append(given)
+        if is_lost:
+            raise self.errors[self.calls - 1]("no answer")
 
 
 @pytest.mark.parametrize(
@@ -151,6 +158,66 @@ def test_record_is_there_once_when_its_answer_was_lost_and_it_is_repeated(
         producer.repeat()
     producer.append("b")
     assert records(depot) == ["a", "b"]
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+@pytest.mark.parametrize("error", [OutcomeUnknown, StoreUnavailable, KeyboardInterrupt])
+def test_next_append_is_refused_when_the_one_before_had_no_answer(
+    depot: Any, arrives: bool, error: type[BaseException]
+) -> None:
+    """As another thread, which shares the producer, makes it: the repeat is of the first one still."""
+    producer = depot.open_producer("p")
+    producer._depot = Lossy(depot, arrives, error)
+    with pytest.raises(error):
+        producer.append("a")
+    for append in (producer.append, lambda record: producer.append_many([record])):
+        with pytest.raises(BadInput, match=r"'p' had no answer: call repeat\(\) before the next one"):
+            append("b")
+    producer.repeat()
+    producer.append("b")
+    assert records(depot) == ["a", "b"]
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+def test_generated_records_are_there_once_when_their_answer_was_lost(depot: Any, arrives: bool) -> None:
+    producer = depot.open_producer("p")
+    producer._depot = Lossy(depot, arrives, OutcomeUnknown)
+    with pytest.raises(OutcomeUnknown):
+        producer.append_many(number for number in range(3))
+    producer.repeat()
+    assert records(depot) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("records_of", [lambda: "ab", lambda: {"a": 1}, lambda: 5])
+def test_what_is_not_many_records_is_refused_when_a_producer_appends_it(depot: Any, records_of: Any) -> None:
+    with pytest.raises(RecordRefused):
+        depot.open_producer("p").append_many(records_of())
+    assert records(depot) == []
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+def test_record_is_repeated_as_it_was_when_its_dict_was_filled_anew(depot: Any, arrives: bool) -> None:
+    producer, record = depot.open_producer("p"), {"number": 1, "parts": [1]}
+    producer._depot = Lossy(depot, arrives, OutcomeUnknown)
+    with pytest.raises(OutcomeUnknown):
+        producer.append(record)
+    record["number"] = 2
+    record["parts"].append(2)
+    producer.repeat()
+    assert records(depot) == [{"number": 1, "parts": [1]}]
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+def test_append_can_be_repeated_still_when_its_repeat_failed_for_another_reason(depot: Any, arrives: bool) -> None:
+    """As where the gateway refuses a token that has run out."""
+    producer = depot.open_producer("p")
+    producer._depot = Lossy(depot, arrives, OutcomeUnknown, BadInput)
+    with pytest.raises(OutcomeUnknown):
+        producer.append("a")
+    with pytest.raises(BadInput, match="no answer"):
+        producer.repeat()
+    producer.repeat()
+    assert records(depot) == ["a"]
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
