@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path as Folder
 from typing import Any
 
@@ -11,10 +12,11 @@ import pytest
 from gateways import WAYS, launched
 
 from tidemill import BadInput, Depot, Fenced, InProcessCluster, LaunchConfig, Module, OutcomeUnknown, RecordRefused
-from tidemill.depot import epochs
+from tidemill.depot import epochs, producers
 from tidemill.depot.log import DepotLog
 from tidemill.store.urls import connect
 from tidemill.testing.faulty_store import Crash, FaultPlan, FaultyObjectStore
+from tidemill.values.data import INT_MAX
 from tidemill.values.errors import KeyReused, SequenceUnknown, StoreUnavailable
 from tidemill.values.numbers import EPOCH_APPENDS
 
@@ -56,6 +58,34 @@ def test_no_append_is_acknowledged_and_not_stored_when_two_use_one_name(depot: A
             except Fenced:
                 assert producer is first
     assert len(records(depot)) == acknowledged == 20
+
+
+def test_no_append_is_acknowledged_and_not_stored_when_a_depot_forgot_the_producer_and_it_is_opened_again(
+    depot: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(producers, "KEYS_MAX", 1)
+    old = depot.open_producer("sensor")
+    depot.open_producer("other")
+    new = depot.open_producer("sensor")
+    assert old.epoch == new.epoch == 1
+    acknowledged = 0
+    for producer in (new, old, old, new) * 5:
+        with suppress(Fenced):
+            producer.append({"ping": 1})
+            acknowledged += 1
+    assert len(records(depot)) == acknowledged
+
+
+@pytest.mark.parametrize(("way", "last"), [("process", INT_MAX), ("http", 2**53 - 1)])
+def test_producer_is_refused_when_no_epoch_is_left_above_its_last_number(way: str, last: int) -> None:
+    with launched(way, Pings(), LaunchConfig(1, 1)) as cluster:
+        depot = cluster.cluster_depot("Pings", "*pings")
+        depot.append("a", producer="p", sequence=last - EPOCH_APPENDS)
+        depot.open_producer("p").append("b")
+        with pytest.raises(BadInput, match=r"'p' has the number \d+: no epoch is left above it\. Open another name"):
+            depot.open_producer("p")
+        depot.append("c", producer="p", sequence=last)
+        assert records(depot) == ["a", "b", "c"]
 
 
 def test_who_opened_it_before_is_told_when_a_producer_is_opened_again(depot: Any) -> None:
@@ -230,8 +260,8 @@ def test_each_opening_has_its_own_epoch_when_a_process_dies_at_one(tmp_path: Fol
 
     store = FaultyObjectStore(connect(tmp_path.as_uri()), FaultPlan(**{moment: die}))
     with pytest.raises(Crash):
-        epochs.open_epoch(DepotLog(store, "M/depots/pings", 1, patience=()), "p")
-    again = epochs.open_epoch(DepotLog(connect(tmp_path.as_uri()), "M/depots/pings", 1), "p")
+        epochs.open_epoch(DepotLog(store, "M/depots/pings", 1, patience=()), "p", INT_MAX)
+    again = epochs.open_epoch(DepotLog(connect(tmp_path.as_uri()), "M/depots/pings", 1), "p", INT_MAX)
     assert again // EPOCH_APPENDS == (2 if moment == "after" else 1)
 
 
@@ -241,7 +271,7 @@ def test_opening_ends_with_a_sentence_when_others_open_it_all_the_time(tmp_path:
             raise KeyReused("another one")
 
     with pytest.raises(StoreUnavailable, match="Others opened the producer 'p' 50 times"):
-        epochs.open_epoch(Overtaken(connect(tmp_path.as_uri()), "M/depots/pings", 1), "p")
+        epochs.open_epoch(Overtaken(connect(tmp_path.as_uri()), "M/depots/pings", 1), "p", INT_MAX)
 
 
 def test_producer_goes_on_when_its_depot_is_rolled_meanwhile(tmp_path: Folder) -> None:

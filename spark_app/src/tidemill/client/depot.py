@@ -163,7 +163,7 @@ class DepotClient(ShownInNotebooks):
         """A producer of this name, whose appends count once and shut out those of whoever opened it before.
 
         Raises:
-            BadInput: it is no name.
+            BadInput: it is no name, or its numbers are used up by appends with numbers of one's own.
             RecordRefused: the depot takes no appends of clients.
             UnknownName: the depot or its module was deleted.
             StoreUnavailable, OutcomeUnknown: open it again.

@@ -205,21 +205,23 @@ class DepotHandle(ShownInNotebooks):
         """A producer of this name, whose appends count once and shut out those of whoever opened it before.
 
         Raises:
-            BadInput: it is no name.
+            BadInput: it is no name, or its numbers are used up by appends with numbers of one's own.
             RecordRefused: the depot takes no appends of clients.
             UnknownName: the depot or its module was deleted.
             StoreUnavailable, OutcomeUnknown: open it again.
         """
         return DepotProducer(self, name, self.open_epoch(name))
 
-    def open_epoch(self, name: str) -> int:
-        """Begin the next epoch of a producer: the number above which its appends go on. Raises as `open_producer`."""
+    def open_epoch(self, name: str, number_max: int = INT_MAX) -> int:
+        """Begin the next epoch of a producer: the number above which its appends go on, up to `number_max`. Raises as
+        `open_producer`.
+        """
         _producer(name, 0, [])
         target = self._resolve()
         check_takes_appends(target.definition.depot(self.name))
         for _ in range(MOVES_MAX):
             try:
-                return open_epoch(target.appender.depot, name)
+                return open_epoch(target.appender.depot, name, number_max)
             except Deleted as error:
                 target = moved(self._module, self.name, target, error)
         raise moves_often(self.name)

@@ -40,7 +40,8 @@ async def open_producer(request: Request, module: str, depot: str) -> Response:
 
     def opened() -> dict[str, Any]:
         name = checked_key(converted(decoded(body, kind, ticket.grow), OpenBody).producer)
-        sequence = gateway.modules.module(module).depot(depot).open_epoch(KEY_PREFIX + name)
+        handle = gateway.modules.module(module).depot(depot)
+        sequence = handle.open_epoch(KEY_PREFIX + name, schemas.SEQUENCE["maximum"])
         return {"producer": name, "epoch": sequence // EPOCH_APPENDS, "sequence": sequence}
 
     return answer(request, await gateway.work.read(opened, ticket))
