@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path as Folder
 from typing import Any
 
+import httpx2 as httpx
 import pytest
 from gateways import WAYS, launched
 
@@ -148,6 +149,20 @@ def test_epochs_differ_when_many_open_one_name_at_once(depot: Any) -> None:
     for thread in threads:
         thread.join()
     assert sorted(epochs_seen) == list(range(1, 21))
+
+
+def test_who_opened_it_before_is_refused_when_the_name_was_opened_in_quotes() -> None:
+    """As an Idempotency-Key may be written."""
+    with launched("http", Pings(), LaunchConfig(1, 1)) as cluster:
+        depot = f"{cluster.client._connection.url}/api/v1/modules/Pings/depots/*pings"
+
+        def appended(number: int) -> int:
+            headers = {"idempotency-key": '"sensor"', "idempotency-sequence": str(number)}
+            return httpx.post(f"{depot}/append", json={"record": number}, headers=headers).status_code
+
+        old, new = (httpx.post(f"{depot}/producers", json={"producer": '"sensor"'}).json() for _ in range(2))
+        assert new["producer"] == "sensor"
+        assert [appended(opened["sequence"] + 1) for opened in (old, new)] == [422, 200]
 
 
 class Lossy:

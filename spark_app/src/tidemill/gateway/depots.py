@@ -142,12 +142,12 @@ def _producer(request: Request) -> tuple[str | None, int | None]:
         if sequence is not None:
             raise unfitting("Idempotency-Sequence needs an Idempotency-Key, the name of the producer.")
         return None, None
-    key = key[1:-1] if len(key) > 2 and key[0] == key[-1] == '"' else key
     return KEY_PREFIX + checked_key(key), sequence or 0
 
 
 def checked_key(key: str) -> str:
-    """The name of an append or a producer. Raises HttpRefusal: it is none."""
+    """The name of an append or a producer, which may be in quotes. Raises HttpRefusal: it is none."""
+    key = key[1:-1] if len(key) > 2 and key[0] == key[-1] == '"' else key
     if not 0 < len(key) <= KEY_CHARS_MAX or not all("!" <= letter <= "~" for letter in key):
         raise malformed(f"Idempotency-Key has 1 to {KEY_CHARS_MAX} printable ASCII characters and no space.")
     return key
