@@ -20,7 +20,7 @@ from tidemill.client.paths import path_to_json, value_to_json
 from tidemill.journal.clock import ManualClock
 from tidemill.language.dataflow import Const, Function, Nav, RecordedPath
 from tidemill.paths.json import path_from_json
-from tidemill.values.errors import OutcomeUnknown, StoreUnavailable, TidemillError
+from tidemill.values.errors import OutcomeUnknown, SequenceUnknown, StoreUnavailable, TidemillError
 from tidemill.values.packing import pack, unpack
 
 APPEND = Request("POST", "/append", b"x", headers={"idempotency-key": "k"}, is_write=True)
@@ -303,3 +303,12 @@ def test_an_append_may_be_done_when_its_client_is_closed_between_two_tries() -> 
     connection = Connection("http://gateway", None, 30, httpx.MockTransport(breaks_off), ManualClock())
     with pytest.raises(OutcomeUnknown, match=r"is closed.*An earlier try may have been done"):
         connection.send(APPEND)
+
+
+def test_an_append_may_be_done_when_its_repeat_is_no_longer_known() -> None:
+    """An answer that was lost, and then so many appends under the same name that nobody knows this one any more."""
+    gateway = Scripted(httpx.ReadTimeout("slow"), answer(422, "SequenceUnknown"))
+    with pytest.raises(OutcomeUnknown, match=r"says SequenceUnknown An earlier try may have been done"):
+        gateway.send(APPEND)
+    with pytest.raises(SequenceUnknown):
+        gateway.send(APPEND)

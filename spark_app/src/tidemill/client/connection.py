@@ -128,7 +128,9 @@ class Connection:
                 return error
             is_unknown = is_unknown or isinstance(error, OutcomeUnknown)
             if not isinstance(error, (errors.RetryableError, OutcomeUnknown)):
-                raise _given_up(error, is_unknown) if self._is_closed else error
+                # Of an append that was done nothing is known either, once others appended much under its name.
+                is_open = self._is_closed or isinstance(error, errors.SequenceUnknown)
+                raise _given_up(error, is_unknown) if is_open else error
             if request.is_once and is_reached:
                 raise error
             pause = max(pause_ms * (0.5 + int.from_bytes(os.urandom(2), "big") / 2**17), hint_ms)
