@@ -151,6 +151,16 @@ def test_epochs_differ_when_many_open_one_name_at_once(depot: Any) -> None:
     assert sorted(epochs_seen) == list(range(1, 21))
 
 
+def test_producer_of_a_gateway_goes_on_when_its_name_is_opened_in_the_process() -> None:
+    """As the guide says: their names are apart, as those of their numbered appends are."""
+    with launched("http", Pings(), LaunchConfig(1, 1)) as cluster:
+        through_gateway = cluster.cluster_depot("Pings", "*pings").open_producer("p")
+        depot = cluster._cluster.cluster_depot("Pings", "*pings")
+        depot.open_producer("p").append("a")
+        through_gateway.append("b")
+        assert records(depot) == ["a", "b"]
+
+
 def test_who_opened_it_before_is_refused_when_the_name_was_opened_in_quotes() -> None:
     """As an Idempotency-Key may be written."""
     with launched("http", Pings(), LaunchConfig(1, 1)) as cluster:

@@ -204,6 +204,8 @@ class DepotHandle(ShownInNotebooks):
     def open_producer(self, name: str) -> DepotProducer:
         """A producer of this name, whose appends count once and shut out those of whoever opened it before.
 
+        Names that are opened through gateways are others.
+
         Raises:
             BadInput: it is no name, or its numbers are used up by appends with numbers of one's own.
             RecordRefused: the depot takes no appends of clients.
