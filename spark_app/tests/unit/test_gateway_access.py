@@ -61,6 +61,11 @@ class Guarded(Module):
            .compound_agg("$$kept", CompoundAgg.map("*v", Agg.count())))  # fmt: skip
 
 
+class Secret(Guarded):
+    def module_name(self) -> str:
+        return "Secret"
+
+
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[InProcessCluster]:
     with InProcessCluster.create(engine="local") as cluster:
@@ -79,6 +84,19 @@ def asked(cluster: InProcessCluster, tmp_path: Path) -> Iterator[Callable[..., A
             return http.request(method, path, headers={"authorization": f"Bearer {token}"}, **given)
 
         yield ask
+
+
+def test_no_other_module_and_no_store_is_named_when_a_module_was_destroyed() -> None:
+    with InProcessCluster.create(engine="local") as cluster:
+        for module in (Guarded(), Secret()):
+            cluster.launch_module(module, LaunchConfig(1, 1))
+        with TestClient(make_app(Modules(cluster.store), GatewaySettings())) as http:
+            ways = ("", "/log", "/options", "/subscribe", "/depots/log/facts", "/pstates/kept/levels")
+            assert http.get(f"{AT}/depots/log/facts").status_code == 200
+            cluster.destroy_module("Guarded")
+            for answer in (http.get(f"{AT}{way}") for way in ways):
+                assert (answer.status_code, answer.json()["error"]["code"]) == (404, "UnknownName")
+                assert "Secret" not in answer.text and cluster.store.url not in answer.text
 
 
 def test_every_route_has_a_role_when_they_are_listed() -> None:

@@ -16,7 +16,7 @@ from tidemill.language.dataflow import DepotDeclaration, DepotMigration, Locatio
 from tidemill.language.objects import close_objects
 from tidemill.store.objects import ObjectStore
 from tidemill.values.call_checks import checked_name
-from tidemill.values.errors import BadInput
+from tidemill.values.errors import BadInput, TidemillError
 from tidemill.values.names import is_folder_name
 
 if TYPE_CHECKING:
@@ -41,14 +41,21 @@ class ModuleClient:
     """
 
     def __init__(
-        self, store: ObjectStore, module: str, hub: AppendHub | None = None, clock: Clock | None = None
+        self,
+        store: ObjectStore,
+        module: str,
+        hub: AppendHub | None = None,
+        clock: Clock | None = None,
+        gone: Callable[[], TidemillError] | None = None,
     ) -> None:
+        """`gone` is what is raised where the module is gone, else an error that names those that are there."""
         if not is_folder_name(checked_name("module", module)):
             raise no_such_module(store, module)
         self.store = store
         self.module = module
         self.hub = hub or AppendHub()
         self.clock = clock or SystemClock()
+        self._gone = gone or (lambda: no_such_module(store, module))
         self._log = DefinitionLog(store, module)
         self._lock = threading.Lock()
         self._known: StoredDefinition | None = None
@@ -129,7 +136,7 @@ class ModuleClient:
                 self._looked_at = now
             known = self._known
         if known is None or known.is_destroyed:
-            raise no_such_module(self.store, self.module)
+            raise self._gone()
         return known
 
     @property

@@ -176,11 +176,15 @@ async def facts(request: Request, module: str, depot: str) -> Response:
     """What a depot holds: its partitions with their offsets; what is stored of it, how fast it grows, what retention
     keeps, and how far each reader is.
     """
+    check_query(request)
     gateway = gateway_of(request)
     access: Access = request.scope[ACCESS]
 
+    def may_name(reader: str) -> bool:
+        return access.may_see(reader) and gateway.modules.may_name(reader)
+
     def read() -> Any:
-        return gateway.modules.module(module).depot_facts(depot).read(access.may_see)
+        return gateway.modules.module(module).depot_facts(depot).read(may_name)
 
     return await answered(request, read)
 

@@ -104,7 +104,8 @@ def check_query(request: Request, *known: str) -> None:
     """
     strange = next((name for name in request.query_params if name not in known), None)
     if strange is not None:
-        raise malformed(f"There is no query parameter {strange!r} here; there is {' and '.join(known)}.")
+        others = f"; there is {' and '.join(known)}" if known else ""
+        raise malformed(f"There is no query parameter {strange!r} here{others}.")
 
 
 def number_of(request: Request, name: str, bound: int = 2**53 - 1) -> int | None:

@@ -96,6 +96,10 @@ class Modules:
             return [self.only] if self._is_there(self.only) else []
         return [name for name in modules_of(self.store) if self._is_there(name)]
 
+    def may_name(self, name: str) -> bool:
+        """Whether this gateway tells of a module of this name, as far as it is restricted itself."""
+        return self.only in (None, name)
+
     def served(self) -> list[str]:
         """The modules that somebody asked this gateway for, and the one it is restricted to, or whose code it has."""
         with self._lock:
@@ -112,11 +116,11 @@ class Modules:
             found = self._served.get(name)
         if found is not None:
             return found
-        if self.only not in (None, name):
+        if not self.may_name(name):
             raise UnknownName(f"This gateway serves the module {self.only} only.", name=name)
         if not is_folder_name(name) or self._is_known_absent(name) or not self._look_for(name):
             raise no_module(name)
-        client = ModuleClient(self.store, name, self._hub, self.clock)
+        client = ModuleClient(self.store, name, self._hub, self.clock, gone=lambda: no_module(name))
         if self._declaration is not None and self._declaration.name == name:
             client.declare(self._declaration)
         with self._lock:
