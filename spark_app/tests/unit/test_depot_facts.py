@@ -12,10 +12,12 @@ from test_gateway_access import Guarded
 from waiting import eventually
 
 from tidemill import Agg, CompoundAgg, InProcessCluster, LaunchConfig, MicrobatchSourceOptions, Module, PState
+from tidemill.clients.module import ModuleClient
 from tidemill.depot.log import DepotLog, system_millis
 from tidemill.depot.retention import RollingLimits, roll
 from tidemill.gateway import depot_facts
 from tidemill.gateway.app import make_app
+from tidemill.gateway.depot_facts import DepotFacts
 from tidemill.gateway.modules import Modules
 from tidemill.gateway.settings import GatewaySettings
 from tidemill.gateway.tokens import Tokens
@@ -147,6 +149,50 @@ def test_a_module_that_mirrors_a_depot_is_told_by_name_when_the_token_may_see_it
     cluster.destroy_module("Counter")
     assert len(facts(cluster)["readers"]) == 1
     assert list(cluster.store.list("Guarded/readers")) == marks  # a look deletes nothing
+
+
+def test_a_module_that_mirrors_a_depot_is_told_once_when_it_was_updated(cluster: InProcessCluster) -> None:
+    cluster.launch_module(Counter(), LaunchConfig(1, 1))
+    cluster.update_module(Counter())
+    cluster.cluster_depot("Guarded", "*log").append(1)
+    cluster.wait_until_processed("Counter")
+    assert len(list(cluster.store.list("Guarded/readers"))) == 2
+    [_, other] = facts(cluster)["readers"]
+    assert (other["module"], sum(other["offsets"]), other["waiting"]) == ("Counter", 1, 0)
+
+
+def test_no_other_module_is_named_when_a_gateway_serves_one(cluster: InProcessCluster) -> None:
+    cluster.launch_module(Counter(), LaunchConfig(1, 1))
+    with TestClient(make_app(Modules(cluster.store, only="Guarded"), GatewaySettings())) as http:
+        assert [one["module"] for one in http.get(AT).json()["readers"]] == ["Guarded", None]
+        assert http.get(AT, params={"x": 1}).json()["error"]["message"] == "There is no query parameter 'x' here."
+
+
+def test_nothing_waits_when_a_reader_is_past_the_end_that_was_looked_at(
+    cluster: InProcessCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = DepotFacts._own
+
+    def overtaken(self: DepotFacts, *given: Any) -> Any:
+        cluster.cluster_depot("Guarded", "*log").append_many([1, 2])
+        cluster.wait_until_processed("Guarded")
+        return own(self, *given)
+
+    monkeypatch.setattr(DepotFacts, "_own", overtaken)
+    [reader] = facts(cluster)["readers"]
+    assert (sum(reader["offsets"]), reader["waiting"]) == (2, 0)
+
+
+def test_sizes_are_told_when_another_thread_puts_others_in_their_place(cluster: InProcessCluster) -> None:
+    told = DepotFacts(ModuleClient(cluster.store, "Guarded"), "*log")
+
+    class Replaced(dict[str, int]):
+        def __contains__(self, key: object) -> bool:
+            told._sizes = {}
+            return super().__contains__(key)
+
+    told._sizes = Replaced(one=1, two=2)
+    assert told._bytes(["one", "two"]) == 3
 
 
 def test_a_depot_is_looked_at_anew_when_its_module_was_destroyed_and_launched_again(cluster: InProcessCluster) -> None:

@@ -116,7 +116,8 @@ class DepotFacts:
 
     def _bytes(self, keys: Sequence[str]) -> int | None:
         """The sum of their sizes; None while some are not known."""
-        known = {key: self._sizes[key] for key in keys if key in self._sizes}
+        sizes = self._sizes  # another thread may put other ones in their place
+        known = {key: sizes[key] for key in keys if key in sizes}
         for key in islice((key for key in keys if key not in known), SIZES_MAX):
             size = self._size(key)
             if size is not None:
@@ -169,7 +170,9 @@ class DepotFacts:
         seconds = resolve("depot.trim.coordinate.remote.seconds", self._options.read().values, self._name)
         living = readers_of(self._client.store, definition.module, now_ms, deletes=False)
         mine = [reader for reader in living if identity in reader.mark.objects]
-        for reader in mine[:KEPT_READERS_MAX]:
+        # Each update of a module leaves a mark: the newest one tells what the definition that counts needs, or comes to.
+        newest = {(one.mark.store, one.mark.module): one for one in sorted(mine, key=lambda one: one.mark.definition)}
+        for reader in islice(newest.values(), KEPT_READERS_MAX):
             is_known = not reader.mark.store and may_see(reader.mark.module)
             try:
                 needed = list(needed_by(reader, self._client.store, log, identity, now_ms - 1_000 * int(seconds)))
@@ -191,4 +194,6 @@ def _needed(log: DepotLog, offsets: Sequence[int] | None, kept_max: int | None) 
         return {"offsets": None, "waiting": None, "held_back": None}
     at = [max(start, offset) for start, offset in zip(starts, offsets, strict=True)]
     held = [max(0, end - kept_max - one) for one, end in zip(at, ends, strict=True)] if kept_max is not None else [0]
-    return {"offsets": list(offsets), "waiting": sum(ends) - sum(offsets), "held_back": sum(held)}
+    # A reader is looked at after the depot, and may be past what that had.
+    waiting = sum(max(0, end - one) for one, end in zip(offsets, ends, strict=True))
+    return {"offsets": list(offsets), "waiting": waiting, "held_back": sum(held)}
