@@ -170,7 +170,7 @@ class DepotFacts:
         seconds = resolve("depot.trim.coordinate.remote.seconds", self._options.read().values, self._name)
         living = readers_of(self._client.store, definition.module, now_ms, deletes=False)
         mine = [reader for reader in living if identity in reader.mark.objects]
-        # Each update of a module leaves a mark: the newest one tells what the definition that counts needs, or comes to.
+        # Each update of a module leaves a mark; the newest one tells what the definition that counts needs, or will.
         newest = {(one.mark.store, one.mark.module): one for one in sorted(mine, key=lambda one: one.mark.definition)}
         for reader in islice(newest.values(), KEPT_READERS_MAX):
             is_known = not reader.mark.store and may_see(reader.mark.module)

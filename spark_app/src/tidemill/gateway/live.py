@@ -66,8 +66,7 @@ class LiveStream(EventStream):
                 text = faults.text_of(error)
                 events = [("trouble", {"message": text})] if text != self._trouble else []
                 self._trouble = text
-            for event in events:
-                self.take(*event)
+            self.take_all(events)
             await asyncio.sleep(PACE_SECONDS)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, Final
 
@@ -73,13 +73,17 @@ class EventStream(Response):
 
     def take(self, name: str, data: Any) -> None:
         """One more event for the client; one that is too slow is sent away."""
-        event = event_of(name, data)
-        if self._events and self._bytes + len(event) > PENDING_BYTES_MAX:
+        self.take_all([(name, data)])
+
+    def take_all(self, events: Iterable[tuple[str, Any]]) -> None:
+        """Events that are told at one moment; only what waited before them says that a client is too slow."""
+        taken = b"".join(event_of(name, data) for name, data in events)
+        if self._events and self._bytes + len(taken) > PENDING_BYTES_MAX:
             self.end(_SLOW)
-            return
-        self._events.append(event)
-        self._bytes += len(event)
-        self._news.set()
+        elif taken:
+            self._events.append(taken)
+            self._bytes += len(taken)
+            self._news.set()
 
     def end(self, reason: str) -> None:
         """Send no more events but this reason."""
