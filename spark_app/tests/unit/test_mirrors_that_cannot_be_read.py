@@ -16,6 +16,7 @@ from tidemill import Depot, InProcessCluster, LaunchConfig, Ops
 from tidemill.cli.main import app
 from tidemill.clients.status_reader import StatusReader
 from tidemill.gateway.app import make_app
+from tidemill.gateway.live import TopologyLook
 from tidemill.gateway.modules import Modules
 from tidemill.gateway.settings import GatewaySettings
 from tidemill.values.errors import DefinitionError, Deleted
@@ -42,6 +43,10 @@ def test_all_modules_are_shown_when_what_one_of_them_mirrors_is_gone(tmp_path: F
         assert (shown["Report"]["lag"], shown["Report"]["processed"]) == (None, 1)
         told = CliRunner().invoke(app, ["status", "Report", "--store", url])
         assert told.exit_code == 0 and "was deleted: its module" in " ".join(told.stdout.split())
+
+        look = TopologyLook(Modules(cluster.store), "Report", "mb").look()  # the view has all that is known
+        assert "was deleted: its module was destroyed" in look["status"]["trouble"]
+        assert look["status"]["processed"] == 1 and look["log"]
 
         text = scraped(cluster)
         assert 'tidemill_topology_lag_records{module="Other",source="*moves",topology="mb"} 0.0' in text

@@ -32,7 +32,7 @@ from tidemill.gateway.overview import Overview
 from tidemill.gateway.page import FILES, TOKEN_BYTES_MAX, page_files
 from tidemill.gateway.sessions import COOKIE, MARK, cookie_value
 from tidemill.gateway.settings import GatewaySettings
-from tidemill.gateway.subscriptions import Subscriptions
+from tidemill.gateway.subscriptions import PENDING_BYTES_MAX, Subscriptions
 from tidemill.gateway.tokens import Tokens
 from tidemill.journal.options_log import OptionsLog
 from tidemill.language.options import OPTIONS
@@ -176,6 +176,17 @@ def test_the_overview_has_every_topology_when_it_is_asked(browser: TestClient, c
     assert (status["topology"], status["state"], status["processed"]) == ("mb", "running", 3)
 
 
+def test_nothing_of_each_partition_is_told_when_many_topologies_are_looked_at(cluster: InProcessCluster) -> None:
+    modules = Modules(cluster.store)
+    overview = Overview(modules)
+    [of_all] = overview.look()["Guarded"]["topologies"]
+    overview.close()
+    of_one = ModuleLook(modules, "Guarded").look()["topologies"]["mb"]
+    whole = live.TopologyLook(modules, "Guarded", "mb").look()["status"]
+    assert of_all == of_one and of_one["processed"] == whole["processed"]
+    assert set(whole) - set(of_one) == {"progress", "start_from", "lag_by_partition"}
+
+
 def test_the_overview_keeps_up_when_modules_come_and_go() -> None:
     with InProcessCluster.create(engine="local") as cluster:
         overview = Overview(Modules(cluster.store))
@@ -266,6 +277,29 @@ def test_a_client_is_sent_away_when_its_look_fails_unexpectedly() -> None:
 
     asyncio.run(asyncio.wait_for(follow(), 30))
     assert sent[-1].startswith(b"event: end") and b"KeyError" not in b"".join(sent)
+
+
+def test_all_lines_are_told_at_first_when_they_are_more_than_may_wait_for_a_slow_client() -> None:
+    failure = {"microbatch_id": 1, "version": 1, "message": "m", "trace": "t" * 8_000}
+    lines = [{"entry": number, "failure": failure} for number in range(1, live.LINES_MAX + 1)]
+    sent: list[bytes] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message.get("body", b""))
+
+    async def receive() -> Any:
+        while not b"".join(sent):
+            await asyncio.sleep(0)
+        return {"type": "http.disconnect"}
+
+    async def follow() -> None:
+        look = SharedLook("long", lambda: {"status": {"state": "failing"}, "log": lines}, 5.0)
+        await LiveStream(Subscriptions(lambda _: None), look, topology_changes())({}, receive, send)
+        look.close()
+
+    asyncio.run(asyncio.wait_for(follow(), 30))
+    names = [line.removeprefix(b"event: ") for line in b"".join(sent).split(b"\n") if line.startswith(b"event: ")]
+    assert names == [b"status", b"log"] and len(b"".join(sent)) > PENDING_BYTES_MAX
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="runs the page's own JavaScript with node")

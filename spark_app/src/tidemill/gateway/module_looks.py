@@ -11,6 +11,7 @@ from tidemill.definition.definition import StoredDefinition
 from tidemill.gateway import faults
 from tidemill.gateway.live import Event, Tell
 from tidemill.gateway.modules import Modules, no_module
+from tidemill.gateway.overview import brief_status
 from tidemill.journal.definition_log import DefinitionLog
 from tidemill.journal.options_log import OptionsLog
 from tidemill.values.errors import StoreUnavailable, TidemillError
@@ -72,7 +73,7 @@ class ModuleLook:
 
 def _status(reader: StatusReader) -> dict[str, Any]:
     try:
-        return reader.read(bears_mirrors=True).to_json()
+        return brief_status(reader)
     except StoreUnavailable:
         raise
     except TidemillError as error:
