@@ -422,6 +422,22 @@ def test_a_client_is_told_of_a_module_when_its_definition_its_options_or_its_dep
         assert unread.look()["depots"]["*log00"] == [0]
 
 
+def test_who_was_told_that_a_module_is_another_one_gets_it_when_asking_at_once() -> None:
+    with InProcessCluster.create(engine="local") as cluster:
+        cluster.launch_module(Guarded(), LaunchConfig(1, 1))
+        modules, at = Modules(cluster.store), f"{PREFIX}/modules/Guarded"
+        look = ModuleLook(modules, "Guarded")
+        look.look()
+        with TestClient(make_app(modules, GatewaySettings())) as client:
+            assert client.get(at).json()["number"] == 1  # from now on the gateway looks once a second by itself
+            cluster.update_module(Guarded())
+            assert (look.look()["definition"], client.get(at).json()["number"]) == (2, 2)
+            cluster.destroy_module("Guarded")
+            with pytest.raises(UnknownName):
+                look.look()
+            assert client.get(at).status_code == 404
+
+
 def test_the_guide_has_every_page_that_the_help_of_a_view_names() -> None:
     named = set(re.findall(r'\["([a-z-]+\.md)", \[\[', page_files()["help.js"].content.decode()))
     guide = Path(__file__).parents[3] / "docs" / "guide"

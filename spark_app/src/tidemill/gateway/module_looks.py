@@ -46,6 +46,7 @@ class ModuleLook:
         try:
             definition = self._definitions.newest()
             if definition is None or definition.is_destroyed:
+                self._modules.forget(self._module)
                 raise no_module(self._module)
             self._open(definition)
             return {
@@ -63,6 +64,7 @@ class ModuleLook:
     def _open(self, definition: StoredDefinition) -> None:
         if self._opened == definition.number:
             return
+        self._modules.forget(self._module)
         store, topologies = self._modules.store, definition.topologies
         self._readers = {name: StatusReader(store, definition, name, self._modules.clock) for name in topologies}
         read = {source.depot for topology in topologies.values() for source in topology.sources}

@@ -100,6 +100,13 @@ class Modules:
         """Whether this gateway tells of a module of this name, as far as it is restricted itself."""
         return self.only in (None, name)
 
+    def forget(self, name: str) -> None:
+        """Look for a module's definition at the next request: who was told that it is another one asks for it now."""
+        with self._lock:
+            served = self._served.get(name)
+        if served is not None:
+            served.client.forget()
+
     def served(self) -> list[str]:
         """The modules that somebody asked this gateway for, and the one it is restricted to, or whose code it has."""
         with self._lock:

@@ -49,8 +49,12 @@ export async function picture(path) {
   return document.importNode(new DOMParser().parseFromString(text, "image/svg+xml").documentElement, true);
 }
 
+// Whether a request may be answered in a moment: nobody answered, or the gateway or its store was busy or away.
+const isPassing = ({ status }) => status === undefined || status === 429 || status >= 500;
+
 // What a request gives: { value, error, isLoading, again, refresh }. It is asked anew whenever `key` changes; `refresh` asks
-// anew as soon as no answer is awaited, so that one who calls it again and again waits for each.
+// anew as soon as no answer is awaited, so that one who calls it again and again waits for each. A value that was there stays
+// beside an error that passes: what somebody writes in its view would go with it.
 export function useAsked(key, load) {
   const [count, again] = useReducer((n) => n + 1, 0);
   const [state, setState] = useState({ key: null });
@@ -63,7 +67,7 @@ export function useAsked(key, load) {
       if (!isCurrent) return;
       const { isWanted } = now.current;
       now.current = {};
-      setState({ key, ...found });
+      setState((before) => ({ key, ...(found.error && isPassing(found.error) && before.key === key ? { value: before.value } : {}), ...found }));
       if (isWanted) again();
     };
     load().then((value) => settle({ value }), (error) => settle({ error }));
@@ -95,14 +99,16 @@ export function useEvents(path, handlers) {
 }
 
 // Follows a module as a whole: `reload` is called when something of it changed, at most once a second, with what changed:
-// the numbers of its definition and its options, topologies and depots by name. Gives whether the gateway is connected.
+// the numbers of its definition and its options, topologies and depots by name; without them where a trouble began or ended.
+// Gives { isOpen, trouble }: whether the gateway is connected, and why it has no news.
 export function useLive(module, reload) {
-  const newest = useRef(reload);
+  const newest = useRef(reload), [trouble, setTrouble] = useState("");
   newest.current = reload;
-  return useEvents(`/modules/${segment(module)}/subscribe`, {
+  const isOpen = useEvents(`/modules/${segment(module)}/subscribe`, {
     module: (found) => newest.current(found),
-    trouble: ({ message }) => { if (message) newest.current({ topologies: {} }); }, // asked again, the view finds out which
+    trouble: ({ message }) => { setTrouble(message); newest.current({ topologies: {} }); }, // asked again, the view finds out what is left
   });
+  return { isOpen, trouble };
 }
 
 // Asks again when `news`, a number that counts up, says that something changed; 0 says nothing.

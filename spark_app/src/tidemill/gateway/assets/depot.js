@@ -1,7 +1,7 @@
 // One depot: its partitions, what is stored of it and what keeps it, who reads it, its records by offset, and an append by hand.
 import { html, useEffect, useState } from "./vendor/preact-htm.js";
 import { ask, segment, useAsked, useLive, written } from "./api.js";
-import { Live } from "./module.js";
+import { Live, Trouble } from "./module.js";
 import { Absent, Facts, Notice, State, Table, Values, ago, bytes, count, moment, number, offsets } from "./parts.js";
 
 const PAGE = 50;
@@ -12,18 +12,18 @@ export function Depot({ module, name, query, may }) {
   const path = `/modules/${segment(module)}/depots/${segment(name)}`, base = `#/m/${segment(module)}`;
   const info = useAsked(path, () => ask(`${path}/facts`)), after = query.get("after"), [states, setStates] = useState({});
   const since = useAsked(after === null ? null : `${path} after ${after}`, () => ask(`${path}/offsets?after=${segment(after)}`));
-  const isOpen = useLive(module, (found) => { setStates((known) => ({ ...known, ...found.topologies })); info.refresh(); });
+  const { isOpen, trouble } = useLive(module, (found) => { setStates((known) => ({ ...known, ...found.topologies })); info.refresh(); });
   useEffect(() => { const timer = setInterval(info.refresh, REFRESH_MS); return () => clearInterval(timer); }, [path]);
-  if (info.error) return html`<${Absent} name="*${name}" module=${module} error=${info.error} />`;
+  if (info.error && !info.value) return html`<${Absent} name="*${name}" module=${module} error=${info.error} />`;
   if (!info.value) return html`<p class="soft">Looking …</p>`;
   const found = info.value;
   if (!found.offsets) return html`<h1>*${name} <span class="soft">of ${module}</span></h1><${Notice}>Its records are not in the store: there is nothing to read here.<//>`;
   const partition = Number(query.get("partition") ?? -1), more = found.offsets.length - PARTITIONS_MAX;
-  const rows = found.offsets.slice(0, PARTITIONS_MAX).map(([start, end], index) => ({ partition: index, key: index, start, end }));
+  const all = found.offsets.map(([start, end], index) => ({ partition: index, key: index, start, end })), rows = all.slice(0, PARTITIONS_MAX);
   const link = (row, at) => `${base}/d/${segment(name)}?partition=${row.partition}&offset=${at}${after === null ? "" : `&after=${after}`}`;
-  return html`<div class="head"><h1>*${name} <span class="soft">of ${module}</span></h1><${Live} isOpen=${isOpen} /></div>
+  return html`<div class="head"><h1>*${name} <span class="soft">of ${module}</span></h1><${Live} isOpen=${isOpen} /></div><${Trouble} trouble=${trouble} error=${info.error} />
     <section class="card"><${Stored} found=${found} />
-      ${more > 0 && html`<p class="soft">The first ${PARTITIONS_MAX} of ${number(found.offsets.length)} partitions.</p>`}
+      ${more > 0 && html`<p class="soft">The first ${PARTITIONS_MAX} of ${number(found.offsets.length)} partitions; an address with <code>partition=${PARTITIONS_MAX}</code> shows the records of another one.</p>`}
       <${Table} label="Partitions" rows=${rows} columns=${[
         ["Partition", (row) => html`<a href=${link(row, Math.max(row.start, row.end - PAGE))}>${row.partition}</a>`],
         ["First offset kept", (row) => number(row.start), true], ["Next offset", (row) => number(row.end), true],
@@ -32,7 +32,7 @@ export function Depot({ module, name, query, may }) {
       ${since.error && html`<${Notice} error=${since.error} />`}
       <${Since} after=${after} address="${base}/d/${segment(name)}" /></section>
     <${Readers} found=${found} states=${states} base=${base} />
-    ${rows[partition] && html`<${Records} path=${path} row=${rows[partition]} at=${Number(query.get("offset") ?? rows[partition].start)} link=${link} />`}
+    ${all[partition] && html`<${Records} path=${path} row=${all[partition]} at=${Number(query.get("offset") ?? all[partition].start)} link=${link} />`}
     ${may("append") && html`<${Append} path=${path} done=${info.refresh} />`}`;
 }
 
@@ -67,7 +67,8 @@ const Readers = ({ found, states, base }) => html`<section class="card"><h2>Read
 
 // Where to begin by time; the browser's own time zone counts.
 function Since({ after, address }) {
-  const local = after === null ? "" : new Date(Number(after) - new Date(Number(after)).getTimezoneOffset() * 60_000).toISOString().slice(0, 19);
+  const at = Number(after), shown = new Date(at - new Date(at).getTimezoneOffset() * 60_000);
+  const local = after === null || Number.isNaN(shown.getTime()) ? "" : shown.toISOString().slice(0, 19); // an address may have any text
   const [text, setText] = useState(local);
   const go = (event) => { event.preventDefault(); window.location.hash = `${address}?after=${new Date(text).getTime()}`; };
   return html`<form class="row" onSubmit=${go}><label>Appended after<input type="datetime-local" step="1" required value=${text} onInput=${(event) => setText(event.target.value)} /></label>

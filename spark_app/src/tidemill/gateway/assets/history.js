@@ -4,7 +4,7 @@ import { ask, segment, useAsked } from "./api.js";
 import { Changed } from "./options.js";
 import { Notice, Table, count, moment, number } from "./parts.js";
 
-const PAGE = 50;
+const PAGE = 50, LOGS_MAX = 64; // of which the gateway merges the entries
 const KINDS = { "": "all", failure: "failures", claim: "claims", begin: "begun", commit: "commits", compact: "compactions", note: "notes", option: "options", definition: "definitions" };
 const ENTRIES = { claim: "A leader claimed it", begin: "Begun", commit: "Committed", compact: "Compacted", note: "Noted" };
 
@@ -19,6 +19,7 @@ export function History({ module, found, live, base }) {
   return html`<form class="row" onSubmit=${(event) => event.preventDefault()}>
       <${Choice} label="What" value=${kind} options=${Object.entries(KINDS)} change=${(value) => go({ kind: value })} />
       <${Choice} label="Topology" value=${topology} options=${[["", "all"], ...found.topologies.map(({ name }) => [name, name])]} change=${(value) => go({ topology: value })} /></form>
+    ${!topology && found.topologies.length > LOGS_MAX && html`<p class="soft">Entries of the first ${LOGS_MAX} of ${number(found.topologies.length)} topologies by name; choose one of the others to see its own.</p>`}
     ${log.error && html`<${Notice} error=${log.error} />`}
     <${Table} label="Log of the module" rows=${lines} empty=${log.value ? (log.value.before ? "Nothing that fits among the newest; look at older ones." : "Nothing that fits.") : "Looking …"} columns=${[
       ["Time", (line) => html`<span class="nowrap">${moment(line.written_ms)}</span>`],

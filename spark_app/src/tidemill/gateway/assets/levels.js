@@ -10,7 +10,7 @@ const KINDS = { delta: "changes", run: "compacted" };
 export function Levels({ path, news }) {
   const found = useAsked(`${path} levels`, () => ask(`${path}/levels`));
   useNews(news, found);
-  if (found.error) return html`<${Notice} error=${found.error} />`;
+  if (found.error && !found.value) return html`<${Notice} error=${found.error} />`;
   if (!found.value) return html`<p class="soft">Looking …</p>`;
   const { levels, compacted, compacted_ms: at, compacting } = found.value;
   return html`<section class="card"><h2>Size</h2><${Facts} facts=${{ "Stored rows": number(sum(levels, "rows")), "In the store, about": bytes(sum(levels, "bytes")), "Levels with rows": number(levels.length),

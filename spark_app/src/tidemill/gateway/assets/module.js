@@ -12,14 +12,14 @@ const title = (tab) => TITLES[tab] ?? tab[0].toUpperCase() + tab.slice(1);
 export function ModuleView({ module, tab, may }) {
   const path = `/modules/${segment(module)}`;
   const known = useAsked(path, () => ask(path)), [live, setLive] = useState({ topologies: {} });
-  const isOpen = useLive(module, (found) => {
-    if (known.value && found.definition !== known.value.number) known.refresh();
+  const { isOpen, trouble } = useLive(module, (found) => {
+    if (found.definition !== known.value?.number) known.refresh(); // also where there was none: it may be launched again
     setLive((before) => ({ ...before, ...found, topologies: { ...before.topologies, ...found.topologies } }));
   });
-  if (known.error) return html`<div class="head"><h1>${module}</h1></div><${Notice} error=${known.error} />`;
+  if (known.error && !known.value) return html`<div class="head"><h1>${module}</h1></div><${Notice} error=${known.error} />`;
   if (!known.value) return html`<p class="soft">Looking …</p>`;
   const found = known.value, base = `#/m/${segment(module)}`;
-  return html`<div class="head"><h1>${module}</h1><${Live} isOpen=${isOpen} /></div>
+  return html`<div class="head"><h1>${module}</h1><${Live} isOpen=${isOpen} /></div><${Trouble} trouble=${trouble} error=${known.error} />
     <section class="card"><${Facts} facts=${{ Definition: number(found.number), Tasks: number(found.tasks), Threads: number(found.threads),
       Topologies: found.topologies.length, Depots: found.depots.length, PStates: pstates(found).length, Queries: found.queries.length }} /></section>
     <nav class="tabs" aria-label="Parts of the module">${TABS.map((one) => html`<a href="${base}/${one}" aria-current=${one === tab ? "page" : undefined}>${title(one)}</a>`)}</nav>
@@ -27,6 +27,9 @@ export function ModuleView({ module, tab, may }) {
 }
 
 export const Live = ({ isOpen }) => isOpen ? html`<span class="tag plain live">live</span>` : html`<span class="tag warn">not connected</span>`;
+
+// Why a view that goes on by itself does not: what it shows is older.
+export const Trouble = ({ trouble, error }) => trouble ? html`<${Notice} error=${{ code: "No news", message: trouble }} />` : error ? html`<${Notice} error=${error} />` : null;
 
 const pstates = (found) => found.topologies.flatMap((topology) => topology.pstates.map((one) => ({ ...one, topology: topology.name, key: one.name })));
 

@@ -13,7 +13,8 @@ export function Options({ module, found, may, changed }) {
   const [error, setError] = useState(null), [effect, setEffect] = useState("");
   const place = usePlace().query.get("at") ?? "module:", setPlace = (at) => keep({ at: at === "module:" ? null : at });
   useEffect(() => { if (changed !== undefined) now.refresh(); }, [changed]);
-  if (registry.error || now.error) return html`<${Notice} error=${registry.error ?? now.error} />`;
+  const absent = registry.error ?? now.error;
+  if (absent && !(registry.value && now.value)) return html`<${Notice} error=${absent} />`;
   if (!registry.value || !now.value) return html`<p class="soft">Looking …</p>`;
   const [scope, target] = [place.slice(0, place.indexOf(":")), place.slice(place.indexOf(":") + 1)];
   const change = async (body) => {

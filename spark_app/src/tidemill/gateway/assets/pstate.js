@@ -1,8 +1,8 @@
 // One PState: its schema, its keys in pages, what a path selects, now or as of a microbatch, and what microbatches changed.
-import { html, useEffect, useState } from "./vendor/preact-htm.js";
+import { html, useEffect, useRef, useState } from "./vendor/preact-htm.js";
 import { ask, bare, segment, useAsked, useLive, useNews, written } from "./api.js";
 import { Levels } from "./levels.js";
-import { Live } from "./module.js";
+import { Live, Trouble } from "./module.js";
 import { PathBox, inPath, isLiteral } from "./paths.js";
 import { amended, goTo, keep } from "./place.js";
 import { Results } from "./results.js";
@@ -25,17 +25,22 @@ export function PState({ module, name, query }) {
     .find((one) => bare(one.name) === name);
   const schema = found?.schema, below = isIndexed(schema?.map?.[1]) ? SIZE : null, hasKeys = Boolean(schema?.map) && !found.global;
   const first = useAsked(info.value && hasKeys ? `${path} first` : null, () => ask(`${path}/page`, { method: "POST", body: { limit: KEYS_FIRST, path: NOTHING } }));
-  const [news, tell] = useState(0);
-  const isOpen = useLive(module, (told) => {
-    if (document.hidden || !(found?.topology in (told.topologies ?? {}))) return;
-    info.refresh();
-    tell((count) => count + 1);
+  const [news, tell] = useState(0), missed = useRef(false);
+  const renew = () => { missed.current = document.hidden; if (!document.hidden) { info.refresh(); tell((count) => count + 1); } };
+  const { isOpen, trouble } = useLive(module, (told) => {
+    if (told.definition !== known.value?.number) known.refresh(); // with another schema, or it is gone
+    if (told.definition === undefined || found?.topology in told.topologies) renew();
+  });
+  useEffect(() => { // what came while nobody saw the tab
+    const seen = () => { if (missed.current) renew(); };
+    document.addEventListener("visibilitychange", seen);
+    return () => document.removeEventListener("visibilitychange", seen);
   });
   const error = info.error ?? known.error;
-  if (error) return html`<${Absent} name="$$${name}" module=${module} error=${error} />`;
+  if (error && !(info.value && known.value)) return html`<${Absent} name="$$${name}" module=${module} error=${error} />`;
   if (!info.value || !known.value) return html`<p class="soft">Looking …</p>`;
   const partitions = info.value.partitions ?? info.value.num_partitions, keys = (first.value?.items ?? []).map(([key]) => key);
-  return html`<div class="head"><h1>$$${name} <span class="soft">of ${module}</span></h1><${Live} isOpen=${isOpen} /></div>
+  return html`<div class="head"><h1>$$${name} <span class="soft">of ${module}</span></h1><${Live} isOpen=${isOpen} /></div><${Trouble} trouble=${trouble} error=${error} />
     <section class="card"><${Facts} facts=${{ "Written by": found?.topology ?? "–", Partitions: number(partitions), "Newest entry": number(info.value.entry) }} />
       <h2>Schema</h2><ul class="tree"><${Schema} schema=${schema ?? "value"} /></ul></section>
     <${Select} path=${path} query=${query} schema=${schema} keys=${isLiteral(schema) ? keys : []} news=${news} />

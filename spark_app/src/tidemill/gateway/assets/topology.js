@@ -32,10 +32,11 @@ export function Topology({ module, name, query, may }) {
     const timer = setInterval(() => setSamples((all) => all.length ? [...all, [Date.now() / 1000, all[all.length - 1][1]]].slice(-SAMPLES_MAX) : all), SAMPLE_MS);
     return () => clearInterval(timer);
   }, []);
-  if (known.error) return html`<${Absent} name=${name} module=${module} error=${known.error} />`;
-  if (!status) return html`<p class="soft">Looking …</p>`;
+  if (known.error && !status) return html`<${Absent} name=${name} module=${module} error=${known.error} />`;
+  if (!status) return trouble ? html`<${Absent} name=${name} module=${module} error=${{ code: "Store", message: trouble }} />` : html`<p class="soft">Looking …</p>`;
   return html`<${Head} module=${module} name=${name} status=${status} path=${path} may=${may} isOpen=${isOpen} />
     ${trouble && html`<${Notice} error=${{ code: "Store", message: trouble }} />`}
+    ${status.trouble && html`<${Notice} error=${{ code: "Mirror", message: status.trouble }} />`}
     ${status.background_trouble && html`<${Notice} error=${{ code: "Background work", message: status.background_trouble }} />`}
     ${!status.is_running && status.entry > 0 && html`<${Stopped} status=${status} />`}
     ${status.failure && html`<${Failure} failure=${status.failure} />`}
