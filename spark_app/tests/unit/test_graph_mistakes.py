@@ -219,3 +219,9 @@ def test_a_window_is_refused_when_its_spans_do_not_fit() -> None:
     for lateness, size in ((-1, 10), (timedelta(-1), timedelta(1))):
         with pytest.raises(BadInput, match="0 or more"):
             TumblingWindowExecutor("t", size, aggregations={"n": "len"}, allowed_lateness=lateness)
+
+
+@pytest.mark.parametrize("id", ["key", "topology"])
+def test_id_is_refused_when_appends_of_the_graph_would_have_others_numbers(tmp_path: Path, id: str) -> None:
+    with pytest.raises(BadInput, match="Call it otherwise"):
+        TaskGraph(store=tmp_path, id=id)

@@ -131,6 +131,25 @@ def test_producer_is_refused_when_it_has_no_name(depot: Any, name: Any) -> None:
             depot.append("a", producer=name, sequence=1)
 
 
+@pytest.mark.parametrize("name", ["topology/1f", "key/sensor"])
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda depot, name: depot.open_producer(name),
+        lambda depot, name: depot.append({"ping": 1}, producer=name, sequence=1),
+        lambda depot, name: depot.append_async({"ping": 1}, producer=name, sequence=1),
+        lambda depot, name: depot.append_many([{"ping": 1}], producer=name, sequence=1),
+    ],
+    ids=["opened", "append", "append_async", "append_many"],
+)
+def test_name_is_refused_when_it_is_one_of_a_topology_or_a_client(name: str, use: Any) -> None:
+    with launched("process", Pings(), LaunchConfig(1, 1)) as cluster:
+        depot = cluster.cluster_depot("Pings", "*pings")
+        with pytest.raises(BadInput, match="Call it otherwise"):
+            use(depot, name)
+        assert records(depot) == []
+
+
 @pytest.mark.parametrize("name", ["*closed", "*ticks"])
 def test_producer_is_refused_when_the_depot_takes_no_appends(cluster: Any, name: str) -> None:
     with pytest.raises(RecordRefused, match=r"cannot (append to it|be appended to)"):

@@ -412,6 +412,8 @@ def test_filters_bound_nothing_when_the_caller_gave_a_column_another_type(shown:
 def test_options_that_would_promise_nothing_are_refused(sink: Shown) -> None:
     with pytest.raises(BadInput, match="go together"):
         written(sink, [], producer="", sequence=1)
+    with pytest.raises(BadInput, match="Call it otherwise"):
+        written(sink, [], producer="key/nightly", sequence=1)
     with pytest.raises(BadInput, match="from 1 on, not 0"):
         found = source(sink, depot="events", maxRecordsPerBatch=0)
         found.streamReader(found.schema())

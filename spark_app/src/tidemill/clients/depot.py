@@ -22,6 +22,7 @@ from tidemill.depot.appender import Router, chunks
 from tidemill.depot.epochs import open_epoch
 from tidemill.depot.header import Offsets
 from tidemill.depot.log import DepotLog
+from tidemill.depot.producer_names import check_own_name
 from tidemill.depot.rows import check_records, frame_of, split_by_partition
 from tidemill.language.dataflow import StartFrom
 from tidemill.language.schema import to_text
@@ -128,7 +129,7 @@ class DepotHandle(ShownInNotebooks):
         check_ack(ack)
         if producer is not None:
             check_records([record], None)  # its digest is made of data
-        numbered = _producer(producer, sequence, [record])
+        numbered = _programs_own(producer, sequence, [record])
 
         def hand_in(target: DepotTarget) -> Future[Offsets]:
             depot, code = target.definition.depot(self.name), self._module.depot_code(self.name)
@@ -199,7 +200,7 @@ class DepotHandle(ShownInNotebooks):
         for column in batch:
             check_records(column)
             rows = split_by_partition(column, route(column, 0))
-            appender.append_rows(rows, _producer(producer, sequence, column)).result()
+            appender.append_rows(rows, _programs_own(producer, sequence, column)).result()
 
     def open_producer(self, name: str) -> DepotProducer:
         """A producer of this name, whose appends count once and shut out those of whoever opened it before.
@@ -212,6 +213,7 @@ class DepotHandle(ShownInNotebooks):
             UnknownName: the depot or its module was deleted.
             StoreUnavailable, OutcomeUnknown: open it again.
         """
+        _programs_own(name, 0, [])
         return DepotProducer(self, name, self.open_epoch(name))
 
     def open_epoch(self, name: str, number_max: int = INT_MAX) -> int:
@@ -351,6 +353,13 @@ class DepotHandle(ShownInNotebooks):
             if self._resolved is None or self._resolved.definition is not definition:
                 self._resolved = target_of(self._module, self.name, definition)
             return self._resolved
+
+
+def _programs_own(producer: str | None, sequence: int | None, records: Column) -> Producer | None:
+    """As `_producer`, of a name that a program chose."""
+    if isinstance(producer, str):
+        check_own_name(producer)
+    return _producer(producer, sequence, records)
 
 
 def _producer(producer: str | None, sequence: int | None, records: Column, digest: str = "") -> Producer | None:

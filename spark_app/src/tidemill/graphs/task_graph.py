@@ -22,6 +22,7 @@ from tidemill.api.locations import caller_location
 from tidemill.api.topology import MicrobatchSourceOptions
 from tidemill.clients.module import ModuleClient
 from tidemill.cluster.stores import absolute_url
+from tidemill.depot.producer_names import check_own_name
 from tidemill.graphs import explaining
 from tidemill.graphs.checks import faults_of
 from tidemill.graphs.dataset import Dataset, KVDataset, RangeDataset
@@ -110,6 +111,8 @@ class TaskGraph(ReadsFrames):
             raise BadInput(f"There is no engine {engine!r}; use one of {', '.join(ENGINES)}.")
         if id is not None and not _ID.fullmatch(id):
             raise BadInput(f"{id!r} is no id of a graph: use letters, digits, dots, dashes and underscores.")
+        if id is not None:
+            check_own_name(f"{id}/")  # what it appends to depots is numbered under names that begin so
         if retention is not None and retention < timedelta(milliseconds=1):
             raise BadInput(f"retention is a time above 0, not {retention}.")
         self.store = absolute_url(os.fspath(store) if store is not None else default_store())

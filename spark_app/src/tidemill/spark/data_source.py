@@ -15,6 +15,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from tidemill.clients.module import ModuleClient
+from tidemill.depot.producer_names import check_own_name
 from tidemill.scans.bounds import Bound, Bounds, bounds_of
 from tidemill.scans.depots import PLACES, DepotScan, Span, depot_scan
 from tidemill.scans.frames import opened
@@ -90,6 +91,8 @@ class TidemillDataSource(api.DataSource):  # type: ignore[misc] # PySpark has no
         producer, sequence = self.options.get("producer"), _number(self.options, "sequence")
         if (producer is None) != (sequence is None) or producer == "":
             raise BadInput("The options producer (a name) and sequence (a number that rises) go together.")
+        if producer is not None:
+            check_own_name(producer)
         batches = batches_of(self.options, producer or f"spark/{nonce()}", overwrite)
         return DepotWriter(batches, sequence)
 
