@@ -46,6 +46,10 @@ def test_all_modules_are_shown_when_what_one_of_them_mirrors_is_gone(tmp_path: F
 
         look = TopologyLook(Modules(cluster.store), "Report", "mb").look()  # the view has all that is known
         assert "was deleted: its module was destroyed" in look["status"]["trouble"]
+        with TestClient(make_app(Modules(cluster.store), GatewaySettings())) as client:
+            told = client.get("/api/v1/modules/Report/topologies/mb").json()
+        assert told["trouble"] == look["status"]["trouble"]
+        assert not [name for name in (other, "Bank") if name in told["trouble"]], "for people of this module only"
         assert look["status"]["processed"] == 1 and look["log"]
 
         text = scraped(cluster)

@@ -69,7 +69,7 @@ class StoreLook:
             if reader is None or number != definition.number:
                 reader = StatusReader(self._store, definition, topology, self._clock)
                 self._readers[name, topology] = definition.number, reader
-            yield reader.read(bears_mirrors=True)
+            yield reader.read(str)
 
 
 class LogLook:

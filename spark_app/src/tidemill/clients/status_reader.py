@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import zip_longest
 from typing import Final
@@ -18,7 +18,7 @@ from tidemill.journal.options_log import OptionsLog
 from tidemill.journal.settlements import SettlementLog
 from tidemill.store.lease import LeaderNotes
 from tidemill.store.objects import ObjectStore
-from tidemill.values.errors import Deleted, RetryableError, StoreRefused
+from tidemill.values.errors import Deleted, RetryableError, StoreRefused, TidemillError
 
 AHEAD_MS: Final = 60_000
 """Clocks of machines that are kept in time differ by less."""
@@ -69,6 +69,10 @@ class LagReader:
         return {**outside, **{name: sum(each) for name, each in waits.items()}}
 
 
+TextOf = Callable[[TidemillError], str]
+"""The text of an error for whoever looks; not everybody may read the names of stores."""
+
+
 class StatusReader:
     """Follows one topology; cheap to ask again and again, by one thread at a time."""
 
@@ -84,9 +88,9 @@ class StatusReader:
         self._options = OptionsLog(store, definition.module)
         self._settlements = SettlementLog(store, definition.topology_prefix(topology))
 
-    def read(self, *, bears_mirrors: bool = False) -> TopologyStatus:
-        """How the topology stands now. `bears_mirrors`: a mirrored depot that is gone, or whose store does not answer,
-        is its trouble; what waits is not known then.
+    def read(self, tell_mirrors: TextOf | None = None) -> TopologyStatus:
+        """How the topology stands now. A mirrored depot that is gone, or whose store does not answer, is its trouble,
+        as `tell_mirrors` tells it; what waits is not known then. None: it is raised.
 
         Raises:
             Deleted: a depot that the topology mirrors is gone.
@@ -111,9 +115,9 @@ class StatusReader:
         try:
             return self._with_depots(found, head[1] if head else None)
         except (Deleted, RetryableError, StoreRefused) as error:
-            if not bears_mirrors or not self._definition.mirrors:
+            if tell_mirrors is None or not self._definition.mirrors:
                 raise
-            return replace(found, trouble=str(error))
+            return replace(found, trouble=tell_mirrors(error))
 
     def _with_depots(self, found: TopologyStatus, entry: Entry | None) -> TopologyStatus:
         waits = unpublished_in(self._store, self._definition, self._topology, entry) if entry is not None else 0
@@ -125,15 +129,19 @@ class StatusReader:
 
 
 def topology_status(
-    store: ObjectStore, definition: StoredDefinition, topology: str, clock: Clock | None = None
+    store: ObjectStore,
+    definition: StoredDefinition,
+    topology: str,
+    clock: Clock | None = None,
+    tell_mirrors: TextOf = str,
 ) -> TopologyStatus:
-    """How a topology stands; what is wrong with a depot of another module is its trouble.
+    """How a topology stands; what is wrong with a depot of another module is its trouble, as `tell_mirrors` tells it.
 
     Raises:
         UnknownName: the module has no such topology.
         StoreUnavailable: the store does not answer.
     """
-    return StatusReader(store, definition, topology, clock).read(bears_mirrors=True)
+    return StatusReader(store, definition, topology, clock).read(tell_mirrors)
 
 
 def unpublished_in(

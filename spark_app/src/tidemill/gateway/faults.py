@@ -30,9 +30,11 @@ _HIDDEN: Mapping[str, str] = {
     "CorruptState": "Stored data is missing or is not what was written; the gateway's log says which.",
     "InvariantViolation": "The gateway failed in a way that it does not know; its log says more.",
     "NewerFormat": "The store was written by a newer Tidemill; the gateway's log says more.",
+    "StoreRefused": "A store is refused; `tidemill status` says more.",
     "StoreUnavailable": "The store does not answer, or refuses; the gateway's log says more. Nothing was done.",
 }
 """What clients read instead of texts that name objects, folders and hosts of the store."""
+_DELETED = "It was deleted: its module was destroyed, or an update deleted it."
 
 
 class HttpRefusal(BadInput):
@@ -75,7 +77,12 @@ def headers_of(error: TidemillError) -> dict[str, str]:
 
 def text_of(error: TidemillError) -> str:
     """What clients read of an error: nothing that names objects, folders and hosts of the store."""
-    return _HIDDEN.get(error.code, str(error))
+    return _DELETED if isinstance(error, errors.Deleted) else _HIDDEN.get(error.code, str(error))
+
+
+def mirror_text_of(error: TidemillError) -> str:
+    """What clients read where a depot that a topology mirrors cannot be read."""
+    return f"A depot of another module, which it mirrors, cannot be read. {text_of(error)}"
 
 
 def body_of(error: TidemillError) -> bytes:

@@ -109,7 +109,7 @@ class TopologyLook:
             if definition is None or definition.is_destroyed:
                 raise no_module(self._module)
             reader = self._open(definition)
-            status = reader.read(bears_mirrors=True)
+            status = reader.read(faults.mirror_text_of)
             self._read_lines(reader.log, status.entry)
             return {"status": status.to_json(), "log": self._lines}
         except StoreUnavailable:
