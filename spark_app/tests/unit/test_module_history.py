@@ -176,6 +176,13 @@ def test_lines_are_told_when_a_place_names_a_topology_that_is_gone(http: TestCli
     assert found["before"] is None
 
 
+def test_all_lines_are_told_when_a_place_lies_beyond_logs_that_were_begun_anew(http: TestClient) -> None:
+    beyond = json.dumps({"topologies": {"one": 10**6, "two": 10**6}, "definitions": 10**6, "options": 10**6})
+    asked = {"limit": 200}
+
+    assert http.get(AT, params={**asked, "before": beyond}).json() == http.get(AT, params=asked).json()
+
+
 def test_lines_keep_their_order_when_a_clock_was_behind_or_not_told(tmp_path: Path) -> None:
     with InProcessCluster.create(engine="local", store=str(tmp_path)) as cluster:
         cluster.launch_module(Guarded(), LaunchConfig(1, 1))

@@ -54,10 +54,11 @@ class _MergedLog:
     line: Callable[[int], Line]
 
     def begin(self, place: HistoryPlace) -> int:
-        """Before which entry to begin."""
+        """Before which entry to begin; a place of a log that was begun anew since may lie beyond its end."""
         others = place.definitions if self.kind == "definition" else place.options
         known = place.topologies.get(self.topology) if self.topology else others
-        return self.newest() + 1 if known is None else known
+        end = self.newest() + 1
+        return end if known is None else min(known, end)
 
 
 class ModuleHistory:
