@@ -41,7 +41,7 @@ def story(system: System, request: pytest.FixtureRequest) -> Iterator[Story]:
     finally:
         system.faults.mend()
         if not os.environ.get("E2E_KEEP"):
-            told.close()
+            told.leave()
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -20,7 +20,7 @@ def other(system: System) -> Iterator[Story]:
     try:
         yield told
     finally:
-        told.close()
+        told.leave()
 
 
 @pytest.mark.quick

@@ -48,14 +48,22 @@ class Story:
 
     def close(self) -> None:
         """Removes everything of the story, and waits until it is gone."""
+        self._begin_to_close()
+        until(f"namespace {self.namespace} is gone", lambda: not self._exists(), timeouts.GONE)
+        self.system.store.remove(self.bucket)
+
+    def leave(self) -> None:
+        """Removes everything of the story; nobody waits for its pods before the run ends, or it is told again."""
+        self._begin_to_close()
+        self.system.left.append(self.close)
+
+    def _begin_to_close(self) -> None:
         for gateway in self._gateways.values():
             gateway.close()
         self._gateways.clear()
         if self._exists():
             self._release_objects()
-            self.kubernetes.kubectl("delete", "namespace", self.namespace, "--wait=false")
-            until(f"namespace {self.namespace} is gone", lambda: not self._exists(), timeouts.GONE)
-        self.system.store.remove(self.bucket)
+            self.kubernetes.kubectl("delete", "namespace", self.namespace, "--ignore-not-found", "--wait=false")
 
     def _exists(self) -> bool:
         out = self.kubernetes.kubectl("get", "namespace", self.namespace, "--ignore-not-found", "-o", "name")

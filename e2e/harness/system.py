@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from e2e.cluster import own
@@ -41,6 +42,8 @@ class System:
         self.reach = Reach(cluster, self.kubernetes, str(tools["kubectl"]))
         self.store = Store(self.kubernetes, self.reach)
         self.faults = Faults(cluster)
+        self.left: list[Callable[[], None]] = []
+        """Ends what stories left behind; called once, at the end."""
 
     @staticmethod
     def start(nodes: int) -> System:
@@ -137,4 +140,8 @@ class System:
     def close(self) -> None:
         """Ends what runs on this machine; the cluster stays for the next run."""
         self.faults.mend()
-        self.reach.close()
+        try:
+            for end in self.left:
+                end()
+        finally:
+            self.reach.close()
