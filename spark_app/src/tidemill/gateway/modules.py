@@ -65,9 +65,10 @@ class ServedModule:
         return found
 
 
-def no_module(name: str) -> UnknownName:
+def no_module(name: str, *, is_destroyed: bool = False) -> UnknownName:
     """What a gateway says of a module that it does not find; it names no other, which may be hidden."""
-    return UnknownName(f"There is no module {name!r} here; GET /api/v1/modules lists those there are.", name=name)
+    why = ": it was destroyed" if is_destroyed else ""
+    return UnknownName(f"There is no module {name!r} here{why}; GET /api/v1/modules lists those there are.", name=name)
 
 
 class Modules:
@@ -127,7 +128,7 @@ class Modules:
             raise UnknownName(f"This gateway serves the module {self.only} only.", name=name)
         if not is_folder_name(name) or self._is_known_absent(name) or not self._look_for(name):
             raise no_module(name)
-        client = ModuleClient(self.store, name, self._hub, self.clock, gone=lambda: no_module(name))
+        client = ModuleClient(self.store, name, self._hub, self.clock, gone=lambda: no_module(name, is_destroyed=True))
         if self._declaration is not None and self._declaration.name == name:
             client.declare(self._declaration)
         with self._lock:

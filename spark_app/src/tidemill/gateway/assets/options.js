@@ -12,7 +12,8 @@ export function Options({ module, found, may, changed }) {
   const registry = useAsked("options", () => ask("/options")), now = useAsked(path, () => ask(path));
   const [error, setError] = useState(null), [effect, setEffect] = useState("");
   const place = usePlace().query.get("at") ?? "module:", setPlace = (at) => keep({ at: at === "module:" ? null : at });
-  useEffect(() => { if (changed !== undefined) now.refresh(); }, [changed]);
+  // Also for another definition: the module may have been away when they were asked for, and be launched again.
+  useEffect(() => { if (changed !== undefined) now.refresh(); }, [changed, found.number]);
   const absent = registry.error ?? now.error;
   if (absent && !(registry.value && now.value)) return html`<${Notice} error=${absent} />`;
   if (!registry.value || !now.value) return html`<p class="soft">Looking …</p>`;
