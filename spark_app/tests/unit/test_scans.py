@@ -275,11 +275,11 @@ def test_few_places_are_looked_up_when_a_large_table_is_read_in_small_batches(tm
 
     with InProcessCluster.create(engine="local", store=tmp_path) as cluster, pytest.MonkeyPatch.context() as patch:
         shown = Shown(cluster)
-        shown.put("counts", {"a": {n: n for n in range(20_000)}})
+        shown.put("counts", {"a": {n: n for n in range(40_000)}})
         patch.setattr(SortedTable, "place", counted)
         assert of(shown, "counts").head(1).collect().rows()[0][1:] == ("a", 0, 0)
-        assert tidemill.scan_arrow(shown.store, "Shapes", "$$counts", batch_rows=7).read_all().num_rows == 20_000
-    assert 0 < looked_up < 15_000
+        assert tidemill.scan_arrow(shown.store, "Shapes", "$$counts", batch_rows=7).read_all().num_rows == 40_000
+    assert 0 < looked_up < 20_000
 
 
 def test_batches_are_small_when_the_reader_says_so(shown: Shown) -> None:
