@@ -70,13 +70,10 @@ class LocalStore:
 
     def exists(self, key: str) -> bool:
         count_request(self.counts, "exists")
-        try:
-            return stat.S_ISREG(os.stat(self._name(key)).st_mode)
-        except _ABSENT:
+        is_there = stat.S_ISREG(self._mode(self._name(key)))
+        if not is_there:
             self.check_there()
-            return False
-        except OSError as error:
-            raise StoreUnavailable(f"{self._fault(error)}.", key=key) from error
+        return is_there
 
     def delete(self, key: str) -> None:
         count_request(self.counts, "delete")
@@ -103,18 +100,19 @@ class LocalStore:
         """
         # What was there is asked first: another thread may make the folder between the two.
         was_there, was_store = self._was_there, self._was_store
-        is_there, is_store = self._is_folder(self._root), self._is_folder(self._reserved)
+        is_there, is_store = stat.S_ISDIR(self._mode(self._root)), stat.S_ISDIR(self._mode(self._reserved))
         if (was_there and not is_there) or (was_store and not is_store):
             what = "is another folder than the one that this process opened" if is_there else "is not there"
             raise StoreUnavailable(f"The store {self.folder} {what}; bring it back, or restart with the right one.")
         self._was_there |= is_there
         self._was_store |= is_store
 
-    def _is_folder(self, name: str) -> bool:
+    def _mode(self, name: str) -> int:
+        """The kind of file that has this name; 0 where there is none."""
         try:
-            return stat.S_ISDIR(os.stat(name).st_mode)
+            return os.stat(name).st_mode
         except _ABSENT:
-            return False
+            return 0
         except OSError as error:
             raise StoreUnavailable(f"{self._fault(error)}.", key=name) from error
 
