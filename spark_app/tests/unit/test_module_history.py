@@ -14,10 +14,11 @@ from test_gateway_access import Guarded
 from tidemill import Depot, InProcessCluster, LaunchConfig, MicrobatchSourceOptions, Module
 from tidemill.clients import module_history
 from tidemill.clients.history import topology_history
-from tidemill.clients.module_history import KINDS, HistoryPlace, ModuleHistory
+from tidemill.clients.module_history import KINDS, LOGS_MAX, HistoryPlace, ModuleHistory
 from tidemill.gateway import schemas
 from tidemill.gateway.app import make_app
 from tidemill.gateway.modules import Modules
+from tidemill.gateway.page import page_files
 from tidemill.gateway.settings import GatewaySettings
 from tidemill.journal.definition_log import DefinitionLog
 from tidemill.journal.options_log import OptionsLog
@@ -181,6 +182,10 @@ def test_all_lines_are_told_when_a_place_lies_beyond_logs_that_were_begun_anew(h
     asked = {"limit": 200}
 
     assert http.get(AT, params={**asked, "before": beyond}).json() == http.get(AT, params=asked).json()
+
+
+def test_the_page_says_that_logs_are_left_out_when_there_are_more_than_are_merged() -> None:
+    assert f"LOGS_MAX = {LOGS_MAX};" in page_files()["history.js"].content.decode()
 
 
 def test_lines_keep_their_order_when_a_clock_was_behind_or_not_told(tmp_path: Path) -> None:
