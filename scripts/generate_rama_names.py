@@ -218,7 +218,15 @@ ELSEWHERE = """
 | `ifexpr` | `Expr` of a function of yours; or `if_true` with both sides binding one variable |
 | `<<shadowif` | `.each(f, "*v").out("*v")`: outside batch blocks a variable may be bound again |
 | `:stream>` captures | `out_stream` |
-| `<<with-substitutions` | Python's own means: a module is a class, pass what a test replaces to its constructor |"""
+| `<<with-substitutions` | Python's own means: a module is a class, pass what a test replaces to its constructor |
+
+## Helpers of the library rama-helpers
+
+| rama-helpers | here |
+| --- | --- |
+| `TopologyUtils.currentTimeMillis` | a function that the module's constructor takes: `time.time`, or a test's own |
+| `TopologyUtils.startSimTime` | not there: the function of a test returns the time that the test wants |
+| `TopologyUtils.advanceSimTime` | as above; and a record to a plain depot in place of a tick |"""
 
 
 def page() -> str:

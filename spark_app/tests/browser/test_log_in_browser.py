@@ -9,6 +9,7 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import watched
@@ -17,7 +18,7 @@ from gateways import served
 from playwright.sync_api import Page, expect
 from shown import Shown
 
-from tidemill import InProcessCluster, LaunchConfig
+from tidemill import Agg, Depot, InProcessCluster, LaunchConfig, Module
 from tidemill.gateway.modules import Modules
 from tidemill.journal.options_log import OptionsLog
 from tidemill.store.urls import open_store
@@ -163,3 +164,39 @@ def test_a_killed_attempt_has_a_bar_of_its_own_when_the_next_leader_goes_on(page
         for process in runners:
             process.kill()
             process.wait()
+
+
+# --- what a view says of a line --------------------------------------------------------------------------------------
+
+
+def test_a_moment_says_its_day_when_it_is_not_of_today(page: Page, shop: Shown) -> None:
+    shop.go(page, "#/")
+    shown = """async (millis) => (await import("/page/parts.js")).when(millis)"""
+    assert re.fullmatch(r"\d\d:\d\d:\d\d", page.evaluate(shown, page.evaluate("Date.now()")))
+    assert re.fullmatch(
+        r"\d\d/\d\d/\d{4}, \d\d:\d\d:\d\d", page.evaluate(shown, page.evaluate("Date.now() - 2 * 864e5"))
+    )
+
+
+class Mirror(Module):
+    def define(self, setup: Any, topologies: Any) -> None:
+        setup.cluster_depot("*theirs", "Shop", "*sales")
+        setup.declare_depot("*own", Depot.random())
+        setup.declare_tick_depot("*tick", 3_600_000)
+        mb = topologies.microbatch("follow")
+        mb.pstate("$$n", int).global_().initial_value(0)
+        for depot in ("*theirs", "*own", "*tick"):
+            (mb.source(depot).out("*batch").explode_microbatch("*batch").out("*record")
+               .global_partition().agg("$$n", Agg.count()))  # fmt: skip
+
+
+def test_sources_lead_to_the_depots_whose_records_are_here(page: Page, shop: Shown) -> None:
+    shop.cluster.launch_module(Mirror(), LaunchConfig(1, 1))
+    try:
+        shop.go(page, "#/m/Mirror/t/follow")
+        sources = page.get_by_label("Sources", exact=True)
+        expect(sources.get_by_text("*theirs").first).to_be_visible()
+        expect(sources.get_by_text("*tick").first).to_be_visible()
+        expect(sources.get_by_role("link")).to_have_text(["*own"])
+    finally:
+        shop.cluster.destroy_module("Mirror")

@@ -59,6 +59,12 @@ def test_a_key_leads_to_its_select_when_it_is_clicked(page: Page, url: str, psta
     expect(page.get_by_role("alert")).to_have_count(0)
 
 
+def test_a_key_stays_a_float_when_no_integer_reaches_so_far(page: Page, url: str) -> None:
+    page.goto(url)
+    texts = page.evaluate("""async () => [1e20, -1e300, 2.5, 7].map((await import("/page/paths.js")).inPath)""")
+    assert texts == ["1e+20", "-1e+300", "2.5", "7"]
+
+
 def test_a_path_is_completed_by_the_keyboard_when_it_is_written(page: Page, url: str) -> None:
     page.goto(f"{url}/products")
     box = page.get_by_role("combobox", name="Path, as a JSON list")

@@ -3,7 +3,7 @@ import { html, useMemo, useState } from "./vendor/preact-htm.js";
 import { ask } from "./api.js";
 import { isSameAttempt, isSameFailure } from "./failure.js";
 import { keep } from "./place.js";
-import { Notice, Table, clock, milliseconds, number, total } from "./parts.js";
+import { Notice, Table, milliseconds, number, total, when } from "./parts.js";
 
 const LINES_MAX = 1000; // that are held as they come
 const HELD_MAX = 10_000; // where somebody goes back
@@ -62,7 +62,7 @@ const failed = ({ failure, after }) => isSameFailure(after?.failure, failure) &&
 
 const columns = (lines, chosen, choose) => [
   ["Entry", (line) => html`<button class="link" aria-pressed=${line.entry === chosen} onClick=${() => choose(line.entry)}>${line.entry}</button>`, true],
-  ["Time", (line) => clock(line.written_ms)],
+  ["Time", (line) => html`<span class="nowrap">${when(line.written_ms)}</span>`],
   ["Event", (line) => html`${KINDS[line.kind] ?? line.kind}${claimed(line)}${line.isFailing && html` <span class="bad">${failed(line)}</span>`}`],
   ["Microbatch", (line) => line.microbatch_id ? `${line.microbatch_id}/${line.version}` : line.begun ? `${line.begun.microbatch_id}/${line.begun.version}` : "–"],
   ["Records", (line) => number(line.records ?? line.begun?.records), true],

@@ -21,6 +21,8 @@ export function bytes(value) {
 export const spaced = (text) => String(text).replace("..", " to ").replace(/\d{4,}/g, (digits) => Number(digits).toLocaleString("en-US"));
 export const clock = (millis) => millis ? new Date(millis).toLocaleTimeString("en-GB") : "–";
 export const moment = (millis) => millis ? new Date(millis).toLocaleString("en-GB") : "–";
+// The time of a moment of today, and with its day of any other.
+export const when = (millis) => new Date(millis).toDateString() === new Date().toDateString() ? clock(millis) : moment(millis);
 export function ago(millis) {
   if (!millis) return "never";
   const seconds = Math.max(0, Math.round((Date.now() - millis) / 1000));

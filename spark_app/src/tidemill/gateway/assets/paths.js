@@ -31,7 +31,11 @@ function isWhole(text) {
 const joined = (done) => `[${done.join(", ")}]`;
 
 // A key as it stands in a path: there, texts that begin with "#__" mean something else.
-export const inPath = (key) => JSON.stringify(typeof key === "string" && key.startsWith("#__") ? `#__S${key}` : key);
+// A float without a fraction that no integer of a key reaches needs its exponent, or it would be read as an integer.
+export function inPath(key) {
+  if (typeof key === "number" && Math.abs(key) >= 2 ** 63) return key.toExponential();
+  return JSON.stringify(typeof key === "string" && key.startsWith("#__") ? `#__S${key}` : key);
+}
 
 const LITERAL = ["str", "int", "float", "bool"];
 export const isLiteral = (schema) => LITERAL.includes(schema?.map?.[0]); // others have no such form as JSON

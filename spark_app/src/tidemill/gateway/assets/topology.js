@@ -1,6 +1,6 @@
 // One topology as it goes on: its newest microbatches, what waits, where time goes, and why it failed.
 import { html, useEffect, useMemo, useState } from "./vendor/preact-htm.js";
-import { ask, segment, useAsked, useEvents } from "./api.js";
+import { ask, bare, segment, useAsked, useEvents } from "./api.js";
 import { Log, useLog } from "./entries.js";
 import { Failure } from "./failure.js";
 import { Microbatches, useEntry } from "./microbatches.js";
@@ -103,6 +103,9 @@ function Charts({ lines, samples }) {
     <section class="card"><h2>Records that wait</h2><${Chart} label="Records that wait, since this view was opened" series=${[["waiting", "--commit"]]} data=${waiting} /></section></div>`;
 }
 
+// Whether a depot has a view here: ticks have no records, and depots of other modules and systems are looked at there.
+const hasLog = (found, depot) => found.depots.some((one) => one.name === depot && one.tick_millis === null && one.partitioner !== "external");
+
 const PARTITIONS_MAX = 64;
 
 function Sources({ module, status }) {
@@ -111,7 +114,7 @@ function Sources({ module, status }) {
   const sources = known.value?.topologies.find((one) => one.name === status.topology)?.sources ?? [];
   return html`<${Table} label="Sources" empty="It has no sources." rows=${sources.map((one) => ({ ...one, key: one.source_id }))} columns=${[
     ["Source", (row) => row.source_id],
-    ["Depot", (row) => html`<a href="#/m/${segment(module)}/d/${segment(row.depot.replace("*", ""))}">${row.depot}</a>`],
+    ["Depot", (row) => hasLog(known.value, row.depot) ? html`<a href="#/m/${segment(module)}/d/${segment(bare(row.depot))}">${row.depot}</a>` : row.depot],
     ["Partitions", (row) => number(status.progress[row.source_id]?.length), true],
     ["Waiting", (row) => number(status.lag?.[row.source_id]), true]]} />
     <${Partitions} status=${status} sources=${sources} />`;
