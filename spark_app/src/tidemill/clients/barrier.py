@@ -5,9 +5,9 @@ from __future__ import annotations
 import base64
 import contextlib
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from tidemill.clients.source_ends import SourceEnd
 from tidemill.clients.status import met_sources
@@ -171,8 +171,8 @@ class ProcessedWatch:
         """
         return entry.kind != "claim" and entry.definition >= self._definition.number
 
-    def wait(self, seconds: float, clock: Clock) -> None:
-        """Return when every barrier is reached.
+    def wait(self, seconds: float, clock: Clock, check: Callable[[], Any] = lambda: None) -> None:
+        """Return when every barrier is reached; `check` is called between two looks, and may raise.
 
         Raises:
             TimeoutError: they were not in time; says how many records wait, and for whom.
@@ -182,6 +182,7 @@ class ProcessedWatch:
         while not self.look():
             if clock.monotonic_ms() >= deadline:
                 raise TimeoutError(self.late(seconds, clock))
+            check()
             clock.wait(never, min(pause, max(0.0, deadline - clock.monotonic_ms())))
             pause = min(_LOOK_MILLIS_MAX, 1.5 * pause)
 

@@ -49,7 +49,7 @@ from tidemill.queries.handle import QueryHandle
 from tidemill.store.urls import open_store
 from tidemill.values.call_checks import checked_name, checked_time
 from tidemill.values.data import has_utf8
-from tidemill.values.errors import BadInput, ModuleExists, RetryableError, StoreRefused, UnknownName
+from tidemill.values.errors import BadInput, ModuleExists, RetryableError, StoreRefused, TidemillError, UnknownName
 from tidemill.values.names import is_folder_name
 from tidemill.values.notebook import ShownInNotebooks
 
@@ -326,6 +326,7 @@ class InProcessCluster(ShownInNotebooks):
             BadInput: `count` is no whole number.
             UnknownName: there is no such module or topology.
             MicrobatchFails: the same microbatch failed in the same way three times; says how.
+            TidemillError: what ended the topology's runner in this cluster, where nobody else leads.
             TimeoutError: says how far it came, and why its last attempt failed if it did.
         """
         if isinstance(count, bool) or not isinstance(count, int):
@@ -346,9 +347,17 @@ class InProcessCluster(ShownInNotebooks):
             UnknownName: there is no such module or topology.
             TimeoutError: says how many records wait.
             UserCodeError: the module's code fails on each attempt.
+            TidemillError: what ended a runner of this cluster, where nobody else leads.
         """
-        watch = ProcessedWatch.of_all(self.store, self._client(module).definition(), topology)
-        watch.wait(checked_time("timeout_millis", timeout_millis) / 1000, self._clock)
+        definition = self._client(module).definition()
+        watch = ProcessedWatch.of_all(self.store, definition, topology)
+        names = [topology] if topology is not None else list(definition.topologies)
+
+        def check_runners() -> None:
+            for name in names:
+                self._check_runner(definition, name)
+
+        watch.wait(checked_time("timeout_millis", timeout_millis) / 1000, self._clock, check_runners)
 
     def microbatch_state(self, module: str, topology: str) -> tuple[int, int]:
         """(last committed microbatch ID, the version that committed it); (0, 0) before any. Raises UnknownName."""
@@ -395,9 +404,24 @@ class InProcessCluster(ShownInNotebooks):
             if fails_fast and found.failure is not None and repetition.sees(found.failure):
                 text = wait_text(wanted, timeout_millis - left, found)
                 raise fails(found.failure, f"{text.rstrip()}\nIt fails in the same way each time.")
+            if fails_fast:
+                self._check_runner(self._topology(module, topology), topology)
             if left <= 0:
                 raise TimeoutError(wait_text(wanted, timeout_millis, found))
             self._clock.wait(pause, min(_LOOK_MILLIS, left))
+
+    def _check_runner(self, definition: StoredDefinition, topology: str) -> None:
+        """Nobody waits for a runner that an error ended, unless another process leads meanwhile. Raises that error."""
+        _, runner = self._reader(definition, topology)
+        error = runner.state.error if runner is not None else None
+        if not isinstance(error, TidemillError):
+            return
+        try:
+            leader = LeaderWatch(self.store, definition, topology, self._clock).leader()
+        except RetryableError:
+            return
+        if not leader:
+            raise error
 
     def _progress(self, definition: StoredDefinition, topology: str) -> TopologyStatus:
         reader, runner = self._reader(definition, topology)
