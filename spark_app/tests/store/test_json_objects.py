@@ -18,7 +18,7 @@ from tidemill.definition.ownership import Owner
 from tidemill.definition.stored import Retirement
 from tidemill.journal import entries, options_log
 from tidemill.journal.definition_log import DefinitionLog
-from tidemill.journal.entries import Attempt, Committed, Entry, Failure, PendingCompaction, SourceProgress
+from tidemill.journal.entries import Attempt, Committed, Entry, Failure, PendingCompaction, SegmentMark, SourceProgress
 from tidemill.journal.options_log import Change, OptionsEntry, OptionsLog
 from tidemill.journal.snapshot import Level, Part, Snapshot, TaskSet
 from tidemill.language.schema import Leaf, MapSchema
@@ -43,8 +43,8 @@ PSTATE = StoredPState("$$p", "p1", MapSchema("str", Leaf("int")), initial_value=
 DEPOT = StoredDepot("*d", "d1", "hash_by", fields=("a",), schema=Leaf("int"))
 TOPOLOGY = StoredTopology("t", "t1", {"$$p": PSTATE}, (StoredSource("*d", "*d", since=2),))
 ENTRY = Entry(
-    "commit", "n", 3, 2, 5, {"*d": SourceProgress("d-1", (5, 6), (0, 1))}, {"*t": 9},
-    Attempt(8, 2, {"*d": OffsetRanges((5, 6), (7, 6))}, {"*t": 10}, {"other": 4}),
+    "commit", "n", 3, 2, 5, {"*d": SourceProgress("d-1", (5, 6), (0, 1), SegmentMark(4, "m"))}, {"*t": 9},
+    Attempt(8, 2, {"*d": OffsetRanges((5, 6), (7, 6))}, {"*t": 10}, {"other": 4}, (), {"*d": SegmentMark(5, "m")}),
     (Committed(7, 1, 20, 3, {"process_ms": 1.5}),), 11, Snapshot(LEVELS), Snapshot((*LEVELS[:2], LEVELS[0])),
     (PendingCompaction(8, 1, 5, 3),), (), 12, 2, Failure(8, 1, "process", "UserCodeFailed", "no", 4), "me", 1,
 )  # fmt: skip
@@ -74,7 +74,7 @@ DEEP = "[" * 100_000
 WRONG: list[Any] = [None, True, -1, 1.5, 2**63, "x", [], [[]], {}, {"x": 1}]
 MAPS = {
     "depots", "topologies", "pstates", "progress", "ticks", "ranges", "reads", "metrics", "rows", "bounds", "paused",
-    "logs", "objects",
+    "logs", "objects", "reached",
 }  # fmt: skip
 """Objects whose names are no fields."""
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tidemill.journal import entries
-from tidemill.journal.entries import Attempt, Committed, Entry, Failure, PendingCompaction, SourceProgress
+from tidemill.journal.entries import Attempt, Committed, Entry, Failure, PendingCompaction, SegmentMark, SourceProgress
 from tidemill.journal.snapshot import Level, Part, Snapshot, TaskSet
 from tidemill.values.errors import CorruptState, NewerFormat
 from tidemill.values.offsets import OffsetRanges
@@ -25,8 +25,10 @@ def level(microbatch_id: int, threads: int = 1, tables: int = 1) -> Level:
 
 ENTRY = Entry(
     kind="begin", nonce="n", epoch=3, definition=2, written_ms=5, owner="me",
-    progress={"*d": SourceProgress("d-1", (5, 6), (0, 1))}, ticks={"*t": 9},
-    attempt=Attempt(8, 2, {"*d": OffsetRanges((5, 6), (7, 6))}, {"*t": 10}, {"other": 4}),
+    progress={"*d": SourceProgress("d-1", (5, 6), (0, 1), SegmentMark(4, "m"))}, ticks={"*t": 9},
+    attempt=Attempt(
+        8, 2, {"*d": OffsetRanges((5, 6), (7, 6))}, {"*t": 10}, {"other": 4}, reached={"*d": SegmentMark(5, "m")}
+    ),
     committed=(Committed(7, 1, 20, 3, {"process_ms": 1.5}), Committed(6, 4, 19)),
     processed=11, snapshot=Snapshot((level(6), level(7))), previous=Snapshot((level(6),)),
     pending=(PendingCompaction(8, 1, 5, 3),), compacted=12, paused_seen=2,

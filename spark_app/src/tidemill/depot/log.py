@@ -276,6 +276,21 @@ class DepotLog(DepotEnd):
     def _given_up(self) -> BadInput:
         return BadInput(f"Records before the logical starts {list(self.starts())} are no longer kept.")
 
+    def check_holds(self, number: int, nonce: str) -> None:
+        """Whether a segment that somebody read is still the one that stands here, or was before retention took it.
+
+        Raises:
+            CorruptState: the depot ends before it, or another one has its number: acknowledged records are lost (S6).
+            StoreUnavailable: ask again.
+        """
+        newest = self.newest().number
+        with suppress(NotFound):
+            if number <= newest and self.files.entry(number).nonce == nonce:
+                return
+            found = "another one stands there" if number <= newest else f"the newest one is {newest}"
+            text = f"Segment {number} of {self.files.prefix} was read by a source, but now {found}. Records are lost"
+            raise CorruptState(f"{text}: restore the depot's objects.", prefix=self.files.prefix)
+
     # --- start-from --------------------------------------------------------------------------------------------------
 
     def resolve_start(self, start_from: StartFrom, now_millis: int) -> tuple[int, ...]:

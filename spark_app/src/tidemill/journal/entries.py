@@ -29,16 +29,27 @@ Kind = Literal["claim", "begin", "commit", "compact", "note"]
 
 
 @dataclass(frozen=True)
-class SourceProgress:
+class SegmentMark:
+    """A segment of a depot, and the nonce of the group commit that wrote it: another one in its place has another."""
+
+    number: int
+    nonce: str
+
+
+@dataclass(frozen=True)
+class SourceProgress(Stored):
     """How far a source has come: `offsets[p]` is the next offset of partition p.
 
     `depot` is the depot's name with its id, so that a depot that was deleted and added again is met anew.
     `start_from` is where the topology began when it first met the depot.
+    `reached` was the depot's newest segment when the source last had all records: a depot in which another one stands
+    there has lost some (invariant S6). None before, and of a depot outside the store.
     """
 
     depot: str
     offsets: tuple[int, ...]
     start_from: tuple[int, ...]
+    reached: SegmentMark | None = None
 
 
 QUARANTINE: Final = "quarantine"
@@ -61,7 +72,8 @@ class Attempt(Stored):
 
     `ranges` are the records of each source; `ticks` maps each due tick source to its new tick time.
     `reads` names the entry of each other topology that it reads. `poisons` are the records of the ranges that it does
-    not read: each version may add to them.
+    not read: each version may add to them. `reached` are the newest segments of depots whose records it reads to the
+    end, by source.
     """
 
     microbatch_id: MicrobatchId
@@ -70,6 +82,7 @@ class Attempt(Stored):
     ticks: Mapping[str, int] = field(default_factory=dict)
     reads: Mapping[str, int] = field(default_factory=dict)
     poisons: tuple[Poison, ...] = ()
+    reached: Mapping[str, SegmentMark] = field(default_factory=dict)
 
     @cached_property
     def records(self) -> int:

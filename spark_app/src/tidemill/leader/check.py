@@ -14,7 +14,7 @@ from tidemill.definition.migrating import steps_of
 from tidemill.depot.log import DepotLog
 from tidemill.journal.commit_log import CommitLog
 from tidemill.journal.definition_log import DefinitionLog, lost_definition, no_such_module, orphan
-from tidemill.journal.entries import AppendIdentity, Entry, StagedAppend
+from tidemill.journal.entries import AppendIdentity, Entry, SegmentMark, StagedAppend
 from tidemill.journal.options_log import OptionsLog
 from tidemill.journal.settlements import SettlementLog, quarantine_prefix
 from tidemill.journal.snapshot import Level, Part, Snapshot
@@ -324,8 +324,9 @@ def _check_progress(store: ObjectStore, definition: StoredDefinition, topology: 
         is_here = progress is not None and definition.source_depot(source.depot).has_log
         if progress is None or not is_here or progress.depot != definition.depot_identity(source.depot):
             continue  # not met yet, another depot of this name was, or it is outside the store; ticks have no progress
+        depot = _open_depot(store, definition, source.depot)
         try:
-            ends = _open_depot(store, definition, source.depot).ends()
+            ends = depot.ends()
         except (CorruptState, Deleted):
             continue  # the check of the depot says so
         place = f"{topology} source {source.source_id}"
@@ -333,6 +334,17 @@ def _check_progress(store: ObjectStore, definition: StoredDefinition, topology: 
             yield Finding("S1", place, f"has {len(progress.offsets)} partitions, its depot {len(ends)}")
         elif any(offset > end for offset, end in zip(progress.offsets, ends, strict=True)):
             yield Finding("S6", place, f"is at {progress.offsets}, but the depot ends at {ends}: records are lost")
+        elif progress.reached is not None:
+            yield from _reached_faults(depot, progress.reached, place)
+
+
+def _reached_faults(depot: DepotLog, reached: SegmentMark, place: str) -> Iterator[Finding]:
+    try:
+        depot.check_holds(reached.number, reached.nonce)
+    except CorruptState as error:
+        yield Finding("S6", place, str(error))
+    except Deleted:
+        pass  # an update took the depot meanwhile
 
 
 # --- depots ----------------------------------------------------------------------------------------------------------

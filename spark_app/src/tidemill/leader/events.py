@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Union
 
 from tidemill.engine.work import AttemptOutcome
-from tidemill.journal.entries import AppendIdentity, Attempt, Entry, Poison, StagedAppend
+from tidemill.journal.entries import AppendIdentity, Attempt, Entry, Poison, SegmentMark, StagedAppend
 from tidemill.journal.snapshot import Level, Part, TaskSet
 from tidemill.language.options import ModuleOptions
 from tidemill.values.numbers import MicrobatchId
@@ -19,10 +19,13 @@ from tidemill.values.numbers import MicrobatchId
 
 @dataclass(frozen=True)
 class DepotEnds:
-    """Of each partition the first offset there is and the next one to be written."""
+    """Of each partition the first offset there is and the next one to be written; and the newest segment, of a depot in
+    the store that has any.
+    """
 
     starts: tuple[int, ...]
     ends: tuple[int, ...]
+    newest: SegmentMark | None = None
 
 
 @dataclass(frozen=True)
@@ -251,9 +254,13 @@ class ResolveStarts:
 
 @dataclass(frozen=True)
 class Look:
-    """Probe the depots, the options and the definition, and the quarantine if there is something in it."""
+    """Probe the depots, the options and the definition, and the quarantine if there is something in it.
+
+    `reached` are segments that sources came to, which their depots must still hold: named by a leader's first look.
+    """
 
     has_quarantine: bool = False
+    reached: Mapping[str, SegmentMark] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -72,6 +72,7 @@ class Machine:
     _prime_started: float = 0.0
     _priming_since: float = 0.0
     _ticks: dict[str, int] = field(default_factory=dict)
+    _has_looked: bool = False
     _ignored: dict[str, tuple[int, ...]] = field(default_factory=dict)
     _found: events.FoundPoison | None = None
 
@@ -143,6 +144,7 @@ class Machine:
             self._ask_claim(event, now)
         elif isinstance(event, SourcesProbed):
             self.look, self._is_look_fresh, self.options = event, True, event.options
+            self._has_looked = True
         elif isinstance(event, events.EntryWritten) and isinstance(question, events.WriteEntry):
             self._take_written(question, now)
         elif isinstance(event, events.EntryLost):
@@ -206,7 +208,7 @@ class Machine:
         self.role = "leader"
         self.claimed_id = self._head.last_id
         self._claimed = (self._head.epoch, self.owner)
-        self._is_look_fresh = False
+        self._is_look_fresh, self._has_looked = False, False
         self._rested_at = now.at
         self.maintenance.start(now.at)
         self._ticks = dict(self._head.ticks)
@@ -485,7 +487,8 @@ class Machine:
         assert look is not None
         invariant(not self._is_paused, "nothing new is begun in a pause", pause=self.pause)
         due = ranges.due_ticks(self.spec, ticks, now.wall_ms)
-        return Attempt(microbatch_id, version, fixed, due, dict(look.reads))
+        reached = ranges.reached(fixed, look)
+        return Attempt(microbatch_id, version, fixed, due, dict(look.reads), reached=reached)
 
     def _rest_until(self, now: Now) -> list[Instruction]:
         tick = now.at + ranges.next_tick_in_ms(self.spec, self._ticks, now.wall_ms)
@@ -649,7 +652,8 @@ class Machine:
         return Author(self.ids.nonce(), now.wall_ms, self.owner)
 
     def _ask_look(self) -> list[Instruction]:
-        self._question = events.Look(self._head.quarantined > 0)
+        reached = {} if self._has_looked else ranges.all_reached(self._head)
+        self._question = events.Look(self._head.quarantined > 0, reached)
         return [self._question]
 
     def _write(self, entry: Entry, parts: Mapping[str, bytes] | None = None) -> Instruction:

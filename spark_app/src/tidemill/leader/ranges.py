@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from tidemill.journal.entries import Attempt, SourceProgress, lag_of
+from tidemill.journal.entries import Attempt, Entry, SegmentMark, SourceProgress, lag_of
 from tidemill.language.options import resolve
 from tidemill.leader.events import DepotEnds, SourceSpec, SourcesProbed, TopologySpec
 from tidemill.values.errors import CorruptState, invariant
@@ -47,6 +47,22 @@ def fix_range(progress: SourceProgress, ends: DepotEnds, records_max: int, advic
     starts = np.maximum(offsets, kept)
     stops = np.maximum(starts, np.minimum(stops, starts + records_max))
     return OffsetRanges(tuple(starts.tolist()), tuple(stops.tolist()))
+
+
+def reached(fixed: Mapping[str, OffsetRanges], look: SourcesProbed) -> dict[str, SegmentMark]:
+    """Of each source whose range ends where its depot does, the newest segment there."""
+    found = {}
+    for source_id, ranges in fixed.items():
+        ends = look.ends.get(source_id)
+        if ends is not None and ends.newest is not None and ranges.ends == ends.ends:
+            found[source_id] = ends.newest
+    return found
+
+
+def all_reached(entry: Entry) -> dict[str, SegmentMark]:
+    """Of each source the newest segment that it came to, or that the attempt under way reads to the end."""
+    found = {source_id: p.reached for source_id, p in entry.progress.items() if p.reached is not None}
+    return {**found, **(entry.attempt.reached if entry.attempt is not None else {})}
 
 
 def empty_range(progress: SourceProgress) -> OffsetRanges:
@@ -197,7 +213,8 @@ def advance(
             starts, ends = ranges.bounds
             is_after = bool(((_offsets(old) <= starts) & (starts <= ends)).all())
             invariant(is_after, "S1: a range begins where the last one ended", old=old.offsets, ranges=ranges)
-            moved[source_id] = SourceProgress(old.depot, ranges.ends, old.start_from)
+            newest = attempt.reached.get(source_id, old.reached)
+            moved[source_id] = SourceProgress(old.depot, ranges.ends, old.start_from, newest)
             records += ranges.records
     return moved, records
 

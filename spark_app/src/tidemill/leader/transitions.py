@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from tidemill.engine.work import AttemptOutcome, DeltaPart
 from tidemill.journal.entries import (
@@ -127,6 +127,7 @@ def _kept_attempt(entry: Entry, spec: TopologySpec, progress: Mapping[str, Sourc
         poisons=tuple(poison for poison in attempt.poisons if poison.source_id in kept),
         ticks={name: at for name, at in attempt.ticks.items() if name in ticking},
         reads={name: number for name, number in attempt.reads.items() if name in spec.reads},
+        reached={name: mark for name, mark in attempt.reached.items() if name in kept},
     )
 
 
@@ -135,7 +136,7 @@ def begin(entry: Entry, attempt: Attempt, failure: Failure | None, author: Autho
     before = entry.attempt
     invariant(attempt.microbatch_id == entry.last_id + 1, "S2: an attempt starts from the state before its ID")
     if before is not None:
-        is_same = (before.microbatch_id, before.ranges) == (attempt.microbatch_id, attempt.ranges)
+        is_same = _fixed(before) == _fixed(attempt)
         invariant(is_same, "S2: a retry reads the same records", before=before, attempt=attempt)
         is_kept = attempt.poisons[: len(before.poisons)] == before.poisons
         invariant(is_kept, "S2: what is in quarantine stays there", before=before, attempt=attempt)
@@ -143,6 +144,11 @@ def begin(entry: Entry, attempt: Attempt, failure: Failure | None, author: Autho
     places = {(poison.source_id, poison.partition, poison.offset) for poison in attempt.poisons}
     invariant(len(places) == len(attempt.poisons), "S8: a record goes to the quarantine once", attempt=attempt)
     return replace(follow(entry, "begin", author), attempt=attempt, failure=failure)
+
+
+def _fixed(attempt: Attempt) -> tuple[Any, ...]:
+    """What all versions of a microbatch ID have in common."""
+    return attempt.microbatch_id, attempt.ranges, attempt.reached
 
 
 def with_poison(attempt: Attempt, number: int, found: FoundPoison) -> tuple[Attempt, dict[str, bytes]]:
