@@ -290,7 +290,7 @@ def test_a_topology_rests_and_goes_on_when_it_is_paused_and_resumed(page: Page, 
     expect(page.locator("[data-state=running]")).to_be_visible()
 
 
-def test_the_plan_is_drawn_when_the_gateway_has_the_code(page: Page, shop: Shown) -> None:
+def test_the_plan_is_drawn_when_a_leader_kept_it(page: Page, shop: Shown) -> None:
     shop.go(page, "#/m/Shop/t/sum")
     page.get_by_role("heading", name="Plan").click()
     plan = page.get_by_label("Picture of the plan")
@@ -307,6 +307,17 @@ def test_the_plan_is_drawn_when_the_gateway_has_the_code(page: Page, shop: Shown
     axe = Axe().run(page)
     assert axe.violations_count == 0, axe.generate_report()
     picture(plan.locator("svg"), "plan")
+    with served(Modules(shop.cluster.store)) as without:
+        page.goto(f"{without.url}/#/m/Shop/t/sum")
+        page.get_by_role("heading", name="Plan").click()
+        expect(plan.locator("text").filter(has_text=re.compile("^each.priced.$"))).to_be_visible()
+        expect(time.get_by_role("row", name="each(priced)")).to_contain_text("watched.py")
+
+
+def test_the_page_says_how_to_see_a_plan_when_none_is_kept(page: Page, shop: Shown) -> None:
+    (topology,) = {key.partition("/log/")[0] for key in shop.cluster.store.list("Shop/topologies") if "/log/" in key}
+    for key in list(shop.cluster.store.list(f"{topology}/plans")):
+        shop.cluster.store.delete(key)
     with served(Modules(shop.cluster.store)) as without:
         page.goto(f"{without.url}/#/m/Shop/t/sum")
         page.get_by_role("heading", name="Plan").click()

@@ -20,6 +20,7 @@ from tidemill import Path as TidemillPath
 from tidemill.definition import stored_json
 from tidemill.depot.segment import Segment, encode_segment
 from tidemill.journal import entries, options_log, settlements
+from tidemill.leader import kept_plans
 from tidemill.leader.backup_folder import BackupFolder
 from tidemill.leader.check import check_module
 from tidemill.store.urls import open_store
@@ -94,6 +95,10 @@ def backup(name: str, content: bytes) -> bytes:
     return again.get(key_of(name))
 
 
+def plan(name: str, content: bytes) -> bytes:
+    return kept_plans._JSON.encode(kept_plans._JSON.decode(content, key_of(name)), key_of(name))
+
+
 FORMS: list[tuple[str, Callable[[str, bytes], bytes]]] = [
     ("/definition/", definition),
     ("/options/", options),
@@ -101,6 +106,7 @@ FORMS: list[tuple[str, Callable[[str, bytes], bytes]]] = [
     ("/runs/", run),
     ("/quarantine/", segment),
     ("/settled/", settlement),
+    ("/plans/", plan),
     ("/topologies/", entry),
     ("/backups/", backup),
 ]

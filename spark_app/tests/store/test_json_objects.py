@@ -22,9 +22,10 @@ from tidemill.journal.entries import Attempt, Committed, Entry, Failure, Pending
 from tidemill.journal.options_log import Change, OptionsEntry, OptionsLog
 from tidemill.journal.snapshot import Level, Part, Snapshot, TaskSet
 from tidemill.language.schema import Leaf, MapSchema
-from tidemill.leader import backup_folder, deletions
+from tidemill.leader import backup_folder, deletions, kept_plans
 from tidemill.leader.backup_folder import Backup, SavedTopology
 from tidemill.leader.deletions import DeletionDecision
+from tidemill.leader.kept_plans import KeptArrow, KeptBox, KeptPlan
 from tidemill.store import incarnations, lease, standbys
 from tidemill.store.incarnations import Switch
 from tidemill.store.json_codec import JsonCodec
@@ -60,6 +61,9 @@ OPTIONS = OptionsEntry(
 BACKUP = Backup(
     "b", "s", "u", 5, (SavedTopology("M", "t", "M/t", 2, 3, 4, 5),), ("M",), {"M/t/log": 1}, {"k": (3, "c")}
 )
+PLAN = KeptPlan(
+    7, "t", (KeptBox("1", "each", "*a", "each at m:1", "moved", "rows"),), (KeptArrow("1", "2", "state", "l", "1>2"),)
+)  # fmt: skip
 STORED: dict[str, tuple[JsonCodec[Any], Any]] = {
     "entry": (entries._JSON, ENTRY),
     "definition": (stored_json.JSON, DEFINITION),
@@ -68,6 +72,7 @@ STORED: dict[str, tuple[JsonCodec[Any], Any]] = {
     "backup": (backup_folder._JSON, BACKUP),
     "heartbeat": (lease._JSON, Heartbeat("n", "me", True, LeaderNotes("Spark", "http://x", ("you",)))),
     "standby": (standbys._JSON, Standby("me")),
+    "plan": (kept_plans._JSON, PLAN),
     "switch": (incarnations._JSON, Switch("f", "b", 5)),
 }
 DEEP = "[" * 100_000

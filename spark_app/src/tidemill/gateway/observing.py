@@ -19,6 +19,7 @@ from tidemill.gateway.module_looks import module_news
 from tidemill.gateway.topologies import definition_of
 from tidemill.journal.commit_log import CommitLog
 from tidemill.language.options import ENGINES, OPTIONS
+from tidemill.leader.kept_plans import kept_picture
 from tidemill.plan.compile.topology import compile_alone
 from tidemill.plan.picture import picture
 from tidemill.values.errors import NeedsCode
@@ -125,15 +126,19 @@ def _place(text: str | None) -> HistoryPlace:
     "/modules/{module}/topologies/{topology}/plan", responses=schemas.picture_answers(), response_class=Response
 )
 async def plan(request: Request, module: str, topology: str) -> Response:
-    """The topology's plan as SVG; the gateway needs the module's code for it, as for its queries."""
+    """The topology's plan as SVG: the one with which its newest leader began, else that of the module's code here."""
     gateway = gateway_of(request)
 
     def draw() -> bytes:
         client = gateway.modules.module(module).client
-        client.definition().topology(topology)
+        definition = client.definition()
+        definition.topology(topology)
+        kept = kept_picture(gateway.modules.store, definition.topology_prefix(topology))
+        if kept is not None:
+            return kept.encode()
         if client.code is None:
-            text = f"The code of {module} is not here: start `tidemill ui` or the gateway with --entry MODULE:CLASS."
-            raise NeedsCode(text, name=module)
+            text = f"No leader has kept the plan of {topology} yet, and the code of {module} is not here"
+            raise NeedsCode(f"{text}: start the module, or the gateway with --entry MODULE:CLASS.", name=module)
         programs = compile_alone(client.code)
         if topology not in programs:
             raise NeedsCode(f"The code of {module} here has no topology {topology}: load the version that runs.")

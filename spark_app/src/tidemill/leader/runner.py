@@ -9,6 +9,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
@@ -22,6 +23,7 @@ from tidemill.leader import events
 from tidemill.leader.attempt_failures import attempt_failed, compaction_failed
 from tidemill.leader.attempting import run_attempt
 from tidemill.leader.collection import collect
+from tidemill.leader.kept_plans import keep_plan
 from tidemill.leader.machine import Machine
 from tidemill.leader.maintenance import Maintenance
 from tidemill.leader.publishing import publish
@@ -33,7 +35,7 @@ from tidemill.store.lease import FileLease, LeaderLease
 from tidemill.store.objects import ObjectStore
 from tidemill.store.standbys import describe_process
 from tidemill.tables.compaction_plan import plan
-from tidemill.values.errors import Deleted, Fenced, RetryableError, message_of
+from tidemill.values.errors import Deleted, Fenced, RetryableError, TidemillError, message_of
 from tidemill.values.ids import Ids
 from tidemill.values.numbers import Version
 
@@ -86,6 +88,7 @@ class TopologyRunner:
         self._changed = threading.Condition()
         self._state = RunnerState()
         self._is_killed = False
+        self._has_kept_plan = False
         self._stop_text = ""
         self._thread = threading.Thread(target=self._run, name=f"tidemill {topology}", daemon=True)
         wanted = tracer()
@@ -218,6 +221,9 @@ class TopologyRunner:
             if isinstance(last, events.Stop):
                 self._stop_text = last.text  # shown together with the role
             self._show()
+            if not self._has_kept_plan and self._machine.role == "leader":
+                self._has_kept_plan = True
+                self._spawn(self._keep_plan)
             for instruction in made[:-1]:
                 self._begin(instruction)
             if isinstance(last, events.Stop):
@@ -300,6 +306,13 @@ class TopologyRunner:
                 instruction.token, frozenset(), f"{type(error).__name__}: {message_of(error)}"
             )
         self._events.put(event)
+
+    def _keep_plan(self) -> None:
+        """Nothing hangs on it: a plan that cannot be kept is kept by the next leader."""
+        entry, kept = self._machine.entry, self._topology_store
+        with suppress(TidemillError):
+            if entry is not None and not self._is_killed:
+                keep_plan(kept.store, kept.prefix, entry.epoch, kept.program)
 
     def _wait(self, wait: events.Wait) -> events.Event:
         """The next event: from the queue, news in the store, a lost lease, or the end of the wait."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from tidemill.drawing.layout import Arrow, Box, BoxKind, Way, layout
@@ -24,9 +24,17 @@ _PURPOSES = {
 
 def picture(program: pg.Program) -> str:
     """The program as SVG: thick arrows where rows move to other tasks, dashed ones for what is kept in the store."""
-    boxes, arrows = Sketch(program).parts()
-    title = f"The plan of {program.topology} in {program.module}"
-    return to_svg(layout(boxes, arrows), title, str(program.shape))
+    return drawn(*Sketch(program).parts(), title_of(program), program.shape)
+
+
+def title_of(program: pg.Program) -> str:
+    """What is read to those who do not see the picture."""
+    return f"The plan of {program.topology} in {program.module}"
+
+
+def drawn(boxes: Sequence[Box], arrows: Sequence[Arrow], title: str, shape: int) -> str:
+    """The SVG of a plan's boxes and arrows; `shape` is that of its program."""
+    return to_svg(layout(boxes, arrows), title, str(shape))
 
 
 class Sketch:

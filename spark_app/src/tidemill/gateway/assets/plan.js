@@ -30,10 +30,9 @@ function mark(svg, step) {
   return found.length > 0;
 }
 
-// A gateway without the code draws nothing, and nothing is wrong with it: how to see the plan all the same.
-const needsCode = (module) => (error) => error.code === "NeedsCode" ? html`<${Notice}>The plan is drawn from the code of ${module}, and this page has none that fits.
-    Stop what serves it, and in the folder of the code start <code>tidemill ui --store STORE --entry FILE.py:${module}</code>. STORE is the store of now; FILE.py has the class
-    of the module; the Python module's name in place of FILE.py does, too. <code>tidemill gateway</code> takes <code>--entry</code> as well, and <code>tidemill run --port 8080</code> has the code.<//>` : null;
+// A topology that nobody has led yet has no plan, and nothing is wrong with it: how to see it all the same.
+const needsCode = (module) => (error) => error.code === "NeedsCode" ? html`<${Notice}>The first leader of this topology keeps its plan, and none has led it yet: start ${module} with <code>tidemill run</code>.
+    Before, in the folder of its code, <code>tidemill describe FILE.py:${module} --svg TOPOLOGY</code> draws it, and <code>tidemill ui --store STORE --entry FILE.py:${module}</code> shows it here.<//>` : null;
 
 // `asked` is a step to be shown, `failing` that of the last failure.
 export function Plan({ path, lines, chosen, asked, failing }) {
@@ -47,7 +46,7 @@ export function Plan({ path, lines, chosen, asked, failing }) {
   return html`<section class="card" ref=${place}><details open=${isOpen} onToggle=${(event) => setOpen(event.target.open)}><summary><h2 class="inline">Plan</h2></summary>
     <${Picture} path=${isOpen ? `${path}/plan` : null} label="Picture of the plan" hint=${HINT} notes=${notes} instead=${needsCode(decodeURIComponent(path.split("/")[2]))}
       made=${(svg) => { setSvg(svg); setDrawn({ plan: svg.dataset.plan, steps: steps(svg) }); }} />
-    ${isOpen && svg && step && html`<p class=${isFound ? "bad" : "soft"}>${isFound ? html`Marked: ${asked ? "" : "the last failure was in "}<code>${step}</code>` : html`<code>${step}</code> is no step of this plan: the code that this gateway has is of another version.`}</p>`}
+    ${isOpen && svg && step && html`<p class=${isFound ? "bad" : "soft"}>${isFound ? html`Marked: ${asked ? "" : "the last failure was in "}<code>${step}</code>` : html`<code>${step}</code> is no step of this plan: it is of another version.`}</p>`}
     ${isOpen && sum.of.length > 0 && html`<${Time} sum=${sum} steps=${isSame ? drawn?.steps ?? {} : {}} isSame=${isSame} />`}</details></section>`;
 }
 
@@ -57,7 +56,7 @@ function Time({ sum, steps, isSame }) {
   const first = sum.of[0], last = sum.of[sum.of.length - 1];
   const of = first === last ? `Of microbatch ${number(last.microbatch_id)}` : `Of the ${sum.of.length} microbatches ${number(first.microbatch_id)} to ${number(last.microbatch_id)} together`;
   return html`<h3>Where the time goes</h3><p class="soft">${of}, as the numbers in the picture: rows along its arrows, time in its boxes, of all threads together.
-      ${!isSame && " The code that this gateway has makes another plan than the one that ran: steps are told by their numbers."}</p>
+      ${!isSame && " The picture is of another version than these microbatches: steps are told by their numbers."}</p>
     <${Table} label="Where the time goes" rows=${rows} columns=${[
       ["Step", (row) => html`${row.title ?? `step ${row.key}`}${row.hint?.includes("by rows:") && html` <span class="soft">row by row, with the steps behind it</span>`}`],
       ["Where", (row) => html`<span class="soft">${row.hint?.split("\n")[0].split(" at ").slice(1).join(" at ")}</span>`],
