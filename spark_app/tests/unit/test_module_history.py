@@ -170,15 +170,31 @@ def test_a_log_is_refused_when_it_is_asked_for_wrongly(http: TestClient, asked: 
     assert http.get(AT, params=asked).status_code == status
 
 
-def test_lines_are_told_when_a_place_names_a_topology_that_is_gone(http: TestClient) -> None:
-    before = json.dumps({"topologies": {"gone": 5, "one": 1, "two": 1}, "definitions": 2, "options": 1})
+def ids(cluster: InProcessCluster) -> list[str]:
+    definition = DefinitionLog(cluster.store, "Two").newest()
+    assert definition is not None
+    return [topology.id for topology in definition.topologies.values()]
+
+
+def test_a_place_is_short_when_names_are_long(http: TestClient, cluster: InProcessCluster) -> None:
+    """It is part of an address: with 64 topologies their names would not fit."""
+    place = json.loads(http.get(AT, params={"limit": 1}).json()["before"])
+    assert set(place["topologies"]) == set(ids(cluster))
+    assert all(len(name) <= 32 for name in place["topologies"])
+
+
+def test_lines_are_told_when_a_place_names_a_topology_that_is_gone(http: TestClient, cluster: InProcessCluster) -> None:
+    before = json.dumps({"topologies": {"gone": 5, **dict.fromkeys(ids(cluster), 1)}, "definitions": 2, "options": 1})
     found = http.get(AT, params={"before": before}).json()
     assert [key(line) for line in found["lines"]] == [("definition", "", 1)]
     assert found["before"] is None
 
 
-def test_all_lines_are_told_when_a_place_lies_beyond_logs_that_were_begun_anew(http: TestClient) -> None:
-    beyond = json.dumps({"topologies": {"one": 10**6, "two": 10**6}, "definitions": 10**6, "options": 10**6})
+def test_all_lines_are_told_when_a_place_lies_beyond_logs_that_were_begun_anew(
+    http: TestClient, cluster: InProcessCluster
+) -> None:
+    places = dict.fromkeys(ids(cluster), 10**6)
+    beyond = json.dumps({"topologies": places, "definitions": 10**6, "options": 10**6})
     asked = {"limit": 200}
 
     assert http.get(AT, params={**asked, "before": beyond}).json() == http.get(AT, params=asked).json()

@@ -35,8 +35,8 @@ Line = dict[str, Any]
 
 @dataclass(frozen=True)
 class HistoryPlace:
-    """Where to go on: of each log the entry before which all were not told yet. A log that is left out is told from its
-    newest entry on.
+    """Where to go on: of each log the entry before which all were not told yet; of topologies by their ids, which are
+    short. A log that is left out is told from its newest entry on.
     """
 
     topologies: Mapping[str, int] = field(default_factory=dict)
@@ -46,7 +46,9 @@ class HistoryPlace:
 
 @dataclass(frozen=True)
 class _MergedLog:
-    """One log: its newest number, and what an entry of it says; `line` raises NotFound. `topology` is "" of others."""
+    """One log: its newest number, and what an entry of it says; `line` raises NotFound. `topology` is the id of the one
+    whose log it is, "" of others.
+    """
 
     kind: str
     topology: str
@@ -139,20 +141,20 @@ class ModuleHistory:
         if kind in (None, "failure", *ENTRY_KINDS):
             names = sorted(definition.topologies) if topology is None else [topology]
             for name in names[:LOGS_MAX]:
-                yield self._commit_log(name, definition.topology_prefix(name))
+                yield self._commit_log(name, definition.topology(name).id, definition.topology_prefix(name))
         if kind in (None, "definition") and topology is None:
             yield _MergedLog("definition", "", self._definitions.newest_number, self._definition_line)
         if kind in (None, "option"):
             yield _MergedLog("option", "", self._options.newest_number, self._option_line)
 
-    def _commit_log(self, topology: str, prefix: str) -> _MergedLog:
+    def _commit_log(self, topology: str, topology_id: str, prefix: str) -> _MergedLog:
         log = self._commits.setdefault(prefix, CommitLog(self._store, prefix))
 
         def newest() -> int:
             head = log.head()  # remembered, so that the next look costs two probes
             return head[0] if head is not None else 0
 
-        return _MergedLog(prefix, topology, newest, lambda number: _entry_line(topology, number, log.read(number)))
+        return _MergedLog(prefix, topology_id, newest, lambda number: _entry_line(topology, number, log.read(number)))
 
     def _definition_line(self, number: int) -> Line:
         found = self._definitions.read(number)
