@@ -37,7 +37,7 @@ def decide_module(view: ModuleView, now: datetime, defaults: Defaults) -> Decisi
         return deleting.decide_deleted(view, now)
     plan = planning.plan(view, now, stamp(now))
     status = status_of(view, plan, stamp(now))
-    if status == owned_status(view.status):
+    if status == view.status:  # ours as a whole
         return Decision(list(_objects(view, plan, defaults)), plan.again_seconds)
     actions: list[Action] = [SetStatus(view.obj, status, is_exclusive=True), *_news(view, plan)]
     if plan.intent == Intent.read(view.status):
@@ -48,11 +48,6 @@ def decide_module(view: ModuleView, now: datetime, defaults: Defaults) -> Decisi
 def stamp(now: datetime) -> str:
     """A UTC time as the API server writes it, to the second: 2024-05-01T12:00:00Z."""
     return now.strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def owned_status(status: Json) -> Json:
-    """A Module's status is ours as a whole."""
-    return dict(status)
 
 
 def status_of(view: ModuleView, plan: Plan, now: str) -> Json:
