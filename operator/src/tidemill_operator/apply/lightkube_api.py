@@ -33,8 +33,8 @@ _TIMEOUT_SECONDS = 10.0
 class LightkubeApi:
     """`Api` over lightkube. Kinds that lightkube knows are used as generic resources too: dict in, dict out."""
 
-    def __init__(self, client: AsyncClient | None = None) -> None:
-        self._client = client or _connect()
+    def __init__(self) -> None:
+        self._client = _connect()
         self._resources: dict[str, Any] = {}
 
     async def apply(self, obj: Json) -> Json:

@@ -80,7 +80,7 @@ def _news(view: ModuleView, plan: Plan) -> Iterator[Action]:
 def stalled_news(obj: Json, state: conditions.State) -> Iterator[Action]:
     """An event when an object becomes Stalled, changes its reason, or gets on again."""
     old = obj.get("status", {}).get("conditions", ())
-    if state.kind == "stalled" and conditions.reason_of(old, "Stalled") != str(state.reason):
+    if state.kind == "stalled" and conditions.stalled_reason(old) != str(state.reason):
         yield Announce(obj, Happening.STALLED, f"{state.reason}: {state.message}", is_warning=True)
     if state.kind != "stalled" and conditions.is_stalled(old):
         yield Announce(obj, Happening.RECOVERED, state.message)

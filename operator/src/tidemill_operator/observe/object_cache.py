@@ -43,9 +43,8 @@ def module_of(obj: Mapping[str, Any]) -> str | None:
 class ObjectCache:
     """Objects by reference, and by (kind, namespace, Module)."""
 
-    def __init__(self, notify: Callable[[Json], None] | None = None) -> None:
-        """`notify` is called with each object that came, went, or changed in something that matters."""
-        self._notify = notify or (lambda obj: None)
+    def __init__(self) -> None:
+        self._notify: Callable[[Json], None] = lambda obj: None
         self._objects: dict[Ref, Json] = {}
         self._gone: OrderedDict[str, Mapping[str, Any]] = OrderedDict()
         self._by_module: dict[tuple[str, str, str], dict[str, None]] = defaultdict(dict)
@@ -64,7 +63,7 @@ class ObjectCache:
         return [obj for ref, obj in self._objects.items() if ref.kind == kind]
 
     def listen(self, notify: Callable[[Json], None]) -> None:
-        """Call `notify` from now on in place of the function that the constructor took."""
+        """Call `notify` from now on with each object that came, went, or changed in something that matters."""
         self._notify = notify
 
     def put(self, obj: Mapping[str, Any]) -> None:

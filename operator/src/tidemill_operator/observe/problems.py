@@ -112,11 +112,6 @@ def _scheduling_problem(pod: Mapping[str, Any], now: datetime) -> Problem | None
     return None
 
 
-def waits_for_node(pod: Mapping[str, Any]) -> bool:
-    """Whether the pod could become a scheduling problem just by waiting."""
-    return any(condition.get("reason") == "Unschedulable" for condition in pod.get("status", {}).get("conditions", ()))
-
-
 def is_pod_ready(pod: Mapping[str, Any]) -> bool:
     """Whether the pod has the condition Ready and is not being deleted."""
     if pod["metadata"].get("deletionTimestamp"):

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from tidemill_operator.observe.object_cache import ObjectCache
-from tidemill_operator.observe.problems import Problem, age_seconds, is_pod_ready, pod_problem, waits_for_node
+from tidemill_operator.observe.problems import Problem, age_seconds, is_pod_ready, pod_problem
 from tidemill_operator.resources import driver, gateway, names, revision, topology
 from tidemill_operator.resources.names import Json
 from tidemill_operator.resources.reasons import Reason
@@ -37,7 +37,6 @@ class DriversView:
     pods: int = 0
     ready_pods: tuple[str, ...] = ()
     problem: Problem | None = None
-    is_waiting_for_node: bool = False
 
 
 @dataclass(frozen=True)
@@ -254,7 +253,6 @@ def _drivers_view(obj: Json, launched: Sequence[Json], pods: Sequence[Json], now
         pods=len(pods),
         ready_pods=ready,
         problem=problem,
-        is_waiting_for_node=any(waits_for_node(pod) for pod in pods),
     )
 
 

@@ -80,6 +80,6 @@ def stalled_before(old: Sequence[Mapping[str, Any]], generation: int, is_serving
     return None
 
 
-def reason_of(old: Sequence[Mapping[str, Any]], kind: str = "Ready") -> str | None:
-    """The reason of the condition of type `kind`; None if there is no such condition."""
-    return next((item["reason"] for item in old if item["type"] == kind), None)
+def stalled_reason(old: Sequence[Mapping[str, Any]]) -> str | None:
+    """The reason of the condition Stalled; None if there is no such condition."""
+    return next((item["reason"] for item in old if item["type"] == "Stalled"), None)
