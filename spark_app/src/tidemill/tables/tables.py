@@ -125,9 +125,8 @@ class ValuePlace:
 
 @dataclass(frozen=True)
 class MapPlace:
-    """A map: `depth` keys lead to it, its own are of type `key`. `sizes` is its size table, if its size is tracked."""
+    """A map with keys of type `key`. `sizes` is its size table, if its size is tracked."""
 
-    depth: int
     key: str
     element: Place
     sizes: Table | None = None
@@ -135,18 +134,16 @@ class MapPlace:
 
 @dataclass(frozen=True)
 class SetPlace:
-    """A set: `depth` keys lead to it, and each element is the last key of a row. `sizes` as in `MapPlace`."""
+    """A set: each element is the last key of a row. `sizes` as in `MapPlace`."""
 
-    depth: int
     table: Table
     sizes: Table | None = None
 
 
 @dataclass(frozen=True)
 class ListPlace:
-    """A list: `depth` keys lead to it, and each index is a key. `sizes` as in `MapPlace`."""
+    """A list: each index is a key. `sizes` as in `MapPlace`."""
 
-    depth: int
     element: Place
     sizes: Table | None = None
 
@@ -155,7 +152,6 @@ class ListPlace:
 class RecordPlace:
     """`own` holds the plain fields in one row; the others are places. A top-level record has no own row."""
 
-    depth: int
     own: Table | None
     fields: tuple[tuple[str, Place], ...]
 
@@ -289,11 +285,9 @@ def _counted_below(place: Place) -> Iterator[Counted]:
 
 def _root(schema: Schema) -> Place:
     if isinstance(schema, FixedKeysSchema):
-        return RecordPlace(
-            0, None, tuple((key, _place(field, _child("0", key), Keys())) for key, field in schema.fields)
-        )
+        return RecordPlace(None, tuple((key, _place(field, _child("0", key), Keys())) for key, field in schema.fields))
     if isinstance(schema, MapSchema):
-        return MapPlace(0, schema.key, _place(schema.value, "0", _keys_of(schema, Keys())))
+        return MapPlace(schema.key, _place(schema.value, "0", _keys_of(schema, Keys())))
     return _place(schema, "0", Keys())
 
 
@@ -315,16 +309,16 @@ def _place(schema: Schema, table_id: str, keys: Keys) -> Place:
         return ValuePlace(_value_table(schema, table_id, keys))
     if isinstance(schema, MapSchema):
         element = _place(schema.value, table_id, _keys_of(schema, keys))
-        return MapPlace(len(keys.types), schema.key, element, _size_table(schema, table_id, keys, element))
+        return MapPlace(schema.key, element, _size_table(schema, table_id, keys, element))
     if isinstance(schema, SetSchema):
         elements = keys.with_key(schema.element, schema.nullable)
         table = Table(table_id, elements.types, nullable=elements.nullable)
-        return SetPlace(len(keys.types), table, _size_table(schema, table_id, keys, ValuePlace(table)))
+        return SetPlace(table, _size_table(schema, table_id, keys, ValuePlace(table)))
     if isinstance(schema, ListSchema):
         element = _place(schema.element, table_id, keys.with_key("int"))
         is_counted = isinstance(element, ValuePlace)  # one of structures ends with the last that is not empty
         sizes = _size_table(schema, table_id, keys, element) if is_counted else None
-        return ListPlace(len(keys.types), element, sizes)
+        return ListPlace(element, sizes)
     assert isinstance(schema, FixedKeysSchema)
     return _record_place(schema, table_id, keys)
 
@@ -349,7 +343,7 @@ def _record_place(schema: FixedKeysSchema, table_id: str, keys: Keys) -> RecordP
     plain = FixedKeysSchema(tuple((key, field) for key, field in schema.fields if not has_indexed(field)))
     own = _value_table(plain, table_id, keys) if plain.fields else None
     nested = tuple((k, _place(f, _child(table_id, k), keys)) for k, f in schema.fields if has_indexed(f))
-    return RecordPlace(len(keys.types), own, nested)
+    return RecordPlace(own, nested)
 
 
 def _value_table(schema: Schema, table_id: str, keys: Keys) -> Table:
