@@ -450,7 +450,6 @@ class Program:
     temps: Mapping[str, PStatePlan]
     reads: Mapping[str, str]
     others: Mapping[str, PStatePlan]
-    global_objects: frozenset[str]
     schedule: tuple[Superstep, ...] | None
     targets: Mapping[str, AppendTarget] = field(default_factory=dict)
     key: str = field(default="", compare=False)
@@ -475,8 +474,3 @@ class Program:
     def sources(self) -> tuple[Region, ...]:
         """The regions of the sources, in the order of their declaration."""
         return tuple(region for region in self.regions if region.kind == "source")
-
-    @property
-    def opening(self) -> Superstep:
-        """The first superstep: every source starts."""
-        return self.schedule[0] if self.schedule else Superstep(tuple(Event("start", r.id) for r in self.sources))

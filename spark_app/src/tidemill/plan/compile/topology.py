@@ -257,7 +257,6 @@ def _program(
         },
         reads=others,
         others=_other_plans(declaration, others, ids),
-        global_objects=builder.global_objects,
         schedule=schedule_of(operators, following, regions),
         targets=_targets(declaration, operators),
         migrated=_migrated(declaration),
