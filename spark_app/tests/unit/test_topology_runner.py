@@ -230,7 +230,7 @@ def test_two_entries_are_written_when_one_microbatch_follows_idleness(bench: Ben
     runner.wait_until_claimed(SECONDS)
     assert isinstance(bench.store, LocalStore)
     bench.append(1)
-    state = runner.wait_for(lambda state: state.processed == 1 and state.is_idle, SECONDS)
+    state = runner.wait_for(lambda state: state.processed == 1 and state.report.phase == "idle", SECONDS)
     assert state.number == 3  # claim, begin, commit
 
 

@@ -17,7 +17,7 @@ from tidemill.store.entry_log import EntryLog
 from tidemill.store.json_codec import SUFFIX, JsonCodec
 from tidemill.store.log import PATIENCE, Log
 from tidemill.store.objects import ObjectStore
-from tidemill.values.ids import Ids
+from tidemill.values.ids import nonce
 from tidemill.values.stored import Stored
 
 SETTLED_FOLDER: Final = "settled"
@@ -95,7 +95,7 @@ class SettlementLog(EntryLog[Settlement]):
         """
         chosen = spans(numbers)
         settled = joined((*before.settled, *chosen))
-        made = Settlement(Ids().nonce(), before.number + 1, now_ms, action, chosen, settled)
+        made = Settlement(nonce(), before.number + 1, now_ms, action, chosen, settled)
         self.put(made.number, made, JSON.encode(made, self.log.key(made.number)))
         return made
 

@@ -22,7 +22,7 @@ from tidemill.store.entry_log import EntryLog
 from tidemill.store.json_codec import SUFFIX, JsonCodec
 from tidemill.store.log import PATIENCE, Log, Lost
 from tidemill.store.objects import NotFound, ObjectStore
-from tidemill.values.ids import Ids
+from tidemill.values.ids import Ids, nonce
 
 Decision = Literal["done", "kept"]
 
@@ -47,13 +47,10 @@ _JSON: Final[JsonCodec[DeletionDecision]] = JsonCodec(DeletionDecision)
 class Deletions:
     """What was decided of the deletions of one module's definitions, by the definition's number."""
 
-    def __init__(
-        self, store: ObjectStore, module: str, ids: Ids | None = None, patience: tuple[float, ...] = PATIENCE
-    ) -> None:
+    def __init__(self, store: ObjectStore, module: str, patience: tuple[float, ...] = PATIENCE) -> None:
         self._store, self._patience = store, patience
         log = Log(store, f"{module}/deletions", SUFFIX, _JSON.read_nonce, patience, is_dense=False)
         self._decisions = EntryLog(log, _JSON.decode)
-        self._ids = ids or Ids()
 
     def decision(self, definition: StoredDefinition) -> DeletionDecision | None:
         """What was decided; None if nothing was yet, or there is nothing to decide."""
@@ -85,7 +82,7 @@ class Deletions:
         if found is not None:
             return found
         close_deleted(self._store, definition, self._patience)
-        made, number = DeletionDecision(self._ids.nonce(), decision, now_ms), definition.number
+        made, number = DeletionDecision(nonce(), decision, now_ms), definition.number
         try:
             self._decisions.put(number, made, _JSON.encode(made, self._decisions.log.key(number)))
         except Lost:

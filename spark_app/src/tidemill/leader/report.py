@@ -60,7 +60,6 @@ class RunnerState:
     entry: Entry | None = None
     report: RunnerReport = field(default_factory=RunnerReport)
     version: Version = Version(0)
-    is_idle: bool = False
     is_refused: bool = False
     error: BaseException | None = None
     stop_text: str = ""

@@ -60,10 +60,8 @@ class TopologyRunner:
         runner: AttemptRunner,
         lease: LeaderLease,
         clock: Clock | None = None,
-        ids: Ids | None = None,
         hub: AppendHub | None = None,
         store_url: str = "",
-        claim_wait_ms: int | None = None,
         on_end: Callable[[TopologyRunner], None] | None = None,
     ) -> None:
         """`on_end` is the last that the runner's thread calls."""
@@ -73,13 +71,11 @@ class TopologyRunner:
         self._runner = runner
         self._lease = lease
         self._hub = hub or AppendHub()
-        ids = ids or Ids()
         self._topology_store = TopologyStore(store, definition, topology, program, lease, self._clock)
-        pace = lease.pace
-        wait_ms = pace.claim_wait_ms if claim_wait_ms is None else claim_wait_ms
+        spec, pace, ids = self._topology_store.spec, lease.pace, Ids()
         self._process = describe_process()
         owner = f"{self._process} {ids.new_id()}"
-        self._machine = Machine(self._topology_store.spec, ids, owner, Maintenance(plan), wait_ms, pace.poll_ms)
+        self._machine = Machine(spec, ids, owner, Maintenance(plan), pace.claim_wait_ms, pace.poll_ms)
         self._renew_ms = pace.renew_ms
         self._probe_ms_max = PROBE_MS_MAX if store.local_path("x") is not None else PROBE_MS_REMOTE_MAX
         self._events: queue.SimpleQueue[events.Event] = queue.SimpleQueue()
@@ -160,15 +156,15 @@ class TopologyRunner:
                 self._changed.wait(min(left / 1000, 0.2))
             return self._state
 
-    def stop(self, timeout_s: float = STOP_SECONDS) -> None:
+    def stop(self) -> None:
         """Stop, and give the lease up; an attempt under way is cancelled and starts again with the next leader.
 
         What runs beside is over as well when this returns, but for a function of the module that does not return.
         """
         self._events.put(events.StopRequested())
-        self._join_all(timeout_s)
+        self._join_all()
 
-    def leave(self, timeout_s: float = STOP_SECONDS) -> bool:
+    def leave(self, timeout_s: float) -> bool:
         """Stop as soon as the microbatch under way is committed; one that is not in time is left to the next leader.
 
         Whether it was in time.
@@ -185,12 +181,12 @@ class TopologyRunner:
         for cancel in list(self._cancels.values()):
             cancel.set()
         self._events.put(events.TimePassed())
-        self._join_all(STOP_SECONDS)
+        self._join_all()
 
-    def _join_all(self, timeout_s: float) -> None:
+    def _join_all(self) -> None:
         """Wait for the runner's end, and for its attempt, compaction and collection."""
-        deadline = self._clock.monotonic_ms() + 1000 * timeout_s
-        if self.join(timeout_s):
+        deadline = self._clock.monotonic_ms() + 1000 * STOP_SECONDS
+        if self.join(STOP_SECONDS):
             for thread in self._work - {threading.current_thread()}:
                 thread.join(max(0.0, deadline - self._clock.monotonic_ms()) / 1000)
 
@@ -384,9 +380,8 @@ class TopologyRunner:
     def _show(self) -> None:
         machine = self._machine
         version = machine.running.attempt.version if machine.running else Version(0)
-        is_idle = machine.role == "leader" and machine.report.phase in ("idle", "paused")
         state = RunnerState(
-            machine.role, machine.number, machine.entry, machine.report, version, is_idle, machine.is_refused,
+            machine.role, machine.number, machine.entry, machine.report, version, machine.is_refused,
             claimed_id=machine.claimed_id, pause=machine.pause, process=self._process, stop_text=self._stop_text,
         )  # fmt: skip
         self._turned_at = self._clock.monotonic_ms()
@@ -414,9 +409,7 @@ class TopologyRunner:
         before = self._state
         role: Role = "failed" if error is not None else ("stopped" if self._is_killed else self._machine.role)
         with self._changed:
-            self._state = replace(
-                before, role=role, version=Version(0), is_idle=False, error=error, stop_text=self._stop_text
-            )
+            self._state = replace(before, role=role, version=Version(0), error=error, stop_text=self._stop_text)
             self._changed.notify_all()
 
 
