@@ -25,6 +25,9 @@ from tidemill.gateway.work import Work
 HERE_BYTES_MAX: Final = 1024 * 1024
 """What is compressed in the event loop, where it takes milliseconds that others wait."""
 
+_LARGEST: Final = 2**53 - 1
+"""The largest whole number that every reader of JSON takes as it is."""
+
 
 @dataclass(frozen=True)
 class Gateway:
@@ -108,7 +111,7 @@ def check_query(request: Request, *known: str) -> None:
         raise malformed(f"There is no query parameter {strange!r} here{others}.")
 
 
-def number_of(request: Request, name: str, bound: int = 2**53 - 1) -> int | None:
+def number_of(request: Request, name: str) -> int | None:
     """A query parameter or header that is a whole number from 0 on; None where it is not given.
 
     Raises:
@@ -117,6 +120,6 @@ def number_of(request: Request, name: str, bound: int = 2**53 - 1) -> int | None
     text = request.query_params.get(name, request.headers.get(name))
     if text is None:
         return None
-    if not (text.isascii() and text.isdigit()) or len(text) > 16 or int(text) > bound:
-        raise malformed(f"{name} is a whole number from 0 to {bound}, not {text!r}.")
+    if not (text.isascii() and text.isdigit()) or len(text) > 16 or int(text) > _LARGEST:
+        raise malformed(f"{name} is a whole number from 0 to {_LARGEST}, not {text!r}.")
     return int(text)

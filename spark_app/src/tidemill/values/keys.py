@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, Final
 
 from tidemill.values.errors import BadInput
@@ -171,8 +171,8 @@ def plain_set(elements: Iterable[Any]) -> set[Any]:
     return made
 
 
-def settled_map(value: dict[Any, Any], form: Callable[[Any], Any] = plain_key) -> dict[Any, Any]:
+def settled_map(value: dict[Any, Any]) -> dict[Any, Any]:
     """The dict itself if all of its keys are texts, else one with its keys in plain form."""
     if all(type(key) is str for key in value):
         return value
-    return {form(key): item for key, item in value.items()}
+    return {plain_key(key): item for key, item in value.items()}
