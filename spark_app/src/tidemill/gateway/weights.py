@@ -17,7 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tidemill.gateway.faults import HttpRefusal, malformed
-from tidemill.values.packing import unpack_foreign as unpack
+from tidemill.values.packing import unpack_foreign
 
 DECODED_BYTES_MAX = 256 * 1024 * 1024
 """Bytes in memory of all that one body holds."""
@@ -78,9 +78,9 @@ def unpacked(body: bytes, reserve: Reserve) -> Any:
     """
     size = msgpack_weight(body)
     if size > METERED_BYTES:
-        return unpack(body, _Meter(reserve).count)
+        return unpack_foreign(body, _Meter(reserve).count)
     reserve(size)
-    return unpack(body)
+    return unpack_foreign(body)
 
 
 def msgpack_weight(body: bytes) -> int:

@@ -143,19 +143,20 @@ def pack_message(value: Any) -> bytes:
     return packed
 
 
-def unpack(data: bytes, count: Count | None = None) -> Any:
+def unpack(data: bytes) -> Any:
     """The value that `pack` was given; tuples inside dict keys and sets stay tuples, since lists cannot stand there.
-
-    `count` is called with each list and dict as soon as it is made; what it raises ends the unpacking.
 
     Raises:
         BadInput: these bytes are no value that `pack` writes.
     """
-    return _unpacked(data, count, False, False)
+    return _unpacked(data, None, False, False)
 
 
 def unpack_foreign(data: bytes, count: Count | None = None) -> Any:
-    """As `unpack`, of bytes that may be no work of `pack`: dicts with keys that Python takes for one are refused."""
+    """As `unpack`, of bytes that may be no work of `pack`: dicts with keys that Python takes for one are refused.
+
+    `count` is called with each list and dict as soon as it is made; what it raises ends the unpacking.
+    """
     return _unpacked(data, count, False, FLAG_BYTES.search(data) is not None)
 
 
