@@ -166,14 +166,6 @@ class ThreadState:
 
     # --- columns ---
 
-    def table(self, pstate: str, table_id: str = "0") -> Table:
-        """A table of a PState by its id in the layout; "0" is that of a plain value, or of a map of plain values."""
-        return self._layouts[pstate].tables[table_id]
-
-    def layout(self, pstate: str) -> Layout:
-        """The tables of a PState, and the place of its root."""
-        return self._layouts[pstate]
-
     def get_rows(self, pstate: str, table_id: str, tasks: pl.Series | int, keys: Sequence[Column]) -> pl.DataFrame:
         """The live rows of these keys (columns task, k0, …, and the value columns), distinct and sorted."""
         _, table = self._key(pstate, table_id)
