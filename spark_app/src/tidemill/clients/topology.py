@@ -182,9 +182,7 @@ def opened_reader(
 
 def info_of(stored: StoredPState, known: Known | None) -> PStateInfo:
     """What reading of a PState needs to know of it; `known` as in `opened_reader`."""
-    return PStateInfo(
-        stored.name, stored.id, stored.schema, stored.is_global, stored.initial_value, steps=steps_of(stored, known)
-    )
+    return PStateInfo(stored.name, stored.id, stored.schema, stored.initial_value, steps=steps_of(stored, known))
 
 
 def reader_at(store: ObjectStore, prefix: str, infos: Mapping[str, PStateInfo], clock: Clock) -> TopologyReader:

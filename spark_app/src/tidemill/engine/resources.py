@@ -30,9 +30,7 @@ from tidemill.values.offsets import OffsetRanges
 def infos(plans: Mapping[str, PStatePlan]) -> dict[str, PStateInfo]:
     """What a thread's state must know of each PState, by name."""
     return {
-        name: PStateInfo(
-            name, plan.id, plan.schema, (made := plan.declaration).is_global, made.initial_value, steps=made.steps
-        )
+        name: PStateInfo(name, plan.id, plan.schema, (made := plan.declaration).initial_value, steps=made.steps)
         for name, plan in plans.items()
     }
 

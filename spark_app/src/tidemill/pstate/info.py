@@ -20,7 +20,6 @@ class PStateInfo:
     name: str
     id: str
     schema: Schema
-    is_global: bool = False
     initial_value: Any = None
     is_temporary: bool = False
     steps: tuple[MigrationStep, ...] = ()
