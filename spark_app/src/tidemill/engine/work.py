@@ -149,7 +149,6 @@ class CompactionWork:
     microbatch_id: MicrobatchId
     levels: tuple[Level, ...]
     is_base: bool
-    options: Mapping[str, Any] = field(default_factory=dict)
     retired: Mapping[str, Layout] = field(default_factory=dict)
     pieces: tuple[TaskSet, ...] = ()
 

@@ -307,7 +307,6 @@ class StartCompaction:
     microbatch_id: MicrobatchId
     levels: tuple[Level, ...]
     is_base: bool
-    options: ModuleOptions
     pieces: tuple[TaskSet, ...] = ()
 
 

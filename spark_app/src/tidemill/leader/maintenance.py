@@ -79,7 +79,7 @@ class Maintenance:
 
     def work(self, entry: Entry, options: ModuleOptions, token: int, at: float) -> list[Instruction]:
         """What is to be started now."""
-        return [*self._collection(options, at), *self._compaction(entry, options, token, at)]
+        return [*self._collection(options, at), *self._compaction(entry, token, at)]
 
     def start(self, at: float) -> None:
         """A new leader collects a period after its claim."""
@@ -97,7 +97,7 @@ class Maintenance:
         self.start(at)
         return [events.CollectGarbage(int(1000 * resolve("store.snapshot.retention.seconds", options.values)))]
 
-    def _compaction(self, entry: Entry, options: ModuleOptions, token: int, at: float) -> list[Instruction]:
+    def _compaction(self, entry: Entry, token: int, at: float) -> list[Instruction]:
         """Compactions are named after an ID that is not committed yet: collection leaves their objects alone."""
         if self._compacting is not None or at < self.compact_at:
             return []
@@ -110,7 +110,7 @@ class Maintenance:
         stop = min(pending.done + self.threads, pending.pieces) if pending.is_cut else 0
         pieces = tuple(TaskSet(pending.pieces, number) for number in range(pending.done, stop))
         self._compacting = Compacting(token, pending, is_base, is_migration, pieces)
-        return [events.StartCompaction(token, pending.microbatch_id, levels, is_base, options, pieces)]
+        return [events.StartCompaction(token, pending.microbatch_id, levels, is_base, pieces)]
 
     def _chosen(self, entry: Entry, at: float) -> tuple[PendingCompaction, bool] | None:
         """What is merged next, and whether it is a migration: of all levels, or the next pieces of one that began."""

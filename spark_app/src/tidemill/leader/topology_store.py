@@ -401,7 +401,6 @@ class TopologyStore:
             microbatch_id=start.microbatch_id,
             levels=start.levels,
             is_base=start.is_base,
-            options=self._options(start.options),
             retired=self._retired_pstates(start.levels),
             pieces=start.pieces,
         )
