@@ -8,7 +8,6 @@ from tidemill.clients.status import Phase, Role, TopologyStatus, entry_status
 from tidemill.definition.definition import StoredDefinition
 from tidemill.engine.work import CurrentStep
 from tidemill.journal.entries import Attempt, Entry, Failure
-from tidemill.values.numbers import Version
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,6 @@ class RunnerState:
     number: int = 0
     entry: Entry | None = None
     report: RunnerReport = field(default_factory=RunnerReport)
-    version: Version = Version(0)
     is_refused: bool = False
     error: BaseException | None = None
     stop_text: str = ""

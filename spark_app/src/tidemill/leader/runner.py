@@ -37,7 +37,6 @@ from tidemill.store.standbys import describe_process
 from tidemill.tables.compaction_plan import plan
 from tidemill.values.errors import Deleted, Fenced, RetryableError, TidemillError, message_of
 from tidemill.values.ids import Ids
-from tidemill.values.numbers import Version
 
 PROBE_MS_MIN: Final = 5.0
 PROBE_MS_MAX: Final = 20.0
@@ -379,9 +378,8 @@ class TopologyRunner:
 
     def _show(self) -> None:
         machine = self._machine
-        version = machine.running.attempt.version if machine.running else Version(0)
         state = RunnerState(
-            machine.role, machine.number, machine.entry, machine.report, version, machine.is_refused,
+            machine.role, machine.number, machine.entry, machine.report, machine.is_refused,
             claimed_id=machine.claimed_id, pause=machine.pause, process=self._process, stop_text=self._stop_text,
         )  # fmt: skip
         self._turned_at = self._clock.monotonic_ms()
@@ -409,7 +407,7 @@ class TopologyRunner:
         before = self._state
         role: Role = "failed" if error is not None else ("stopped" if self._is_killed else self._machine.role)
         with self._changed:
-            self._state = replace(before, role=role, version=Version(0), error=error, stop_text=self._stop_text)
+            self._state = replace(before, role=role, error=error, stop_text=self._stop_text)
             self._changed.notify_all()
 
 
