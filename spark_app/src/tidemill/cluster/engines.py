@@ -37,7 +37,7 @@ def check_engine(name: str) -> None:
 
 
 def opening_engine(
-    engine: str | None, master: str | None, clock: Clock, has_ui: bool = False
+    engine: str | None, master: str | None, clock: Clock, has_ui: bool
 ) -> tuple[AttemptRunner, Callable[[], None]]:
     """A runner of attempts that is there at once, and what raises if Spark does not start behind it. `has_ui` opens
     Spark's page.
@@ -57,16 +57,16 @@ def opening_engine(
     return opening, opening.check
 
 
-def open_engine(engine: str | None, master: str | None = None) -> AttemptRunner:
+def open_engine(engine: str | None) -> AttemptRunner:
     """A runner of attempts; Spark is loaded, and its JVM started, only where it is asked for."""
     if engine_name(engine) == "spark":
-        return _open_spark(master)
+        return _open_spark()
     from tidemill.local.runner import LocalRunner
 
     return LocalRunner()
 
 
-def _open_spark(master: str | None, has_ui: bool = False) -> SparkRunner:
+def _open_spark(master: str | None = None, has_ui: bool = False) -> SparkRunner:
     with needing("spark"):
         from tidemill.spark.given_settings import given_settings
         from tidemill.spark.runner import SparkRunner

@@ -54,7 +54,6 @@ class ClusterApi:
 
     def __init__(self, namespace: str) -> None:
         """Raises: BadInput: there is neither a service account nor a kubeconfig."""
-        self.namespace = namespace
         try:
             config = KubeConfig.from_env().get()
         except ConfigError as error:
