@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -53,12 +52,12 @@ def _unpack(data: list[Any]) -> dict[Any, list[Frame]]:
     return {key: [decode(frame).frame for frame in held] for key, held in data}
 
 
-def restore(work: AttemptWork, thread: int, saved: bytes | None, cancel: threading.Event | None = None) -> ThreadRun:
+def restore(work: AttemptWork, thread: int, saved: bytes | None) -> ThreadRun:
     """The thread as it was when it was saved; as it begins without."""
     if not saved:
-        return opened(work, thread, cancel=cancel)
+        return opened(work, thread)
     overlay, size, sizes, parts, *frames = msgpack.unpackb(saved[len(MARK) :], strict_map_key=False)
-    run = opened(work, thread, overlay, cancel)
+    run = opened(work, thread, overlay)
     run.collected, run.partials, resumes, run.waiting, materialized, staged, answers = map(_unpack, frames)
     run.answers = [cols.to_values(frame.columns[ANSWER])[0] for frame in answers.get(0, ())]
     run.resumes = {block: rows[0] for block, rows in resumes.items()}

@@ -9,7 +9,6 @@ itself, so a lost worker loses nothing that the lineage cannot make again.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -47,7 +46,6 @@ def step_thread(
     superstep: int,
     inbox: Sequence[bytes],
     events: Sequence[Event],
-    cancel: threading.Event | None = None,
 ) -> StepOutput:
     """Runs all tasks of one thread through one superstep; the order of `inbox` does not matter.
 
@@ -55,9 +53,8 @@ def step_thread(
 
     Raises:
         UserCodeError: a function of the module raised.
-        AttemptTimeout: `cancel` was set.
     """
-    run, report = _stepped(work, thread, superstep, inbox, events, cancel)
+    run, report = _stepped(work, thread, superstep, inbox, events)
     limit = int(work.options.get("worker.combined.transfer.limit", 65_536))
     sent = [(to, encode(piece)) for to, message in run.outbox for piece in _pieces(message, limit)]
     saved = save(run)
@@ -70,10 +67,9 @@ def _stepped(
     superstep: int,
     inbox: Sequence[bytes],
     events: Sequence[Event],
-    cancel: threading.Event | None,
 ) -> tuple[ThreadRun, StepReport]:
     """The thread as its superstep leaves it."""
-    run = restore(work, thread, _own(inbox), cancel)
+    run = restore(work, thread, _own(inbox))
     messages = [decode(payload) for payload in inbox if not is_saved(payload)]
     with bounded(work):
         return run, run.step(superstep, messages, events)
@@ -115,14 +111,13 @@ def last_step(
     superstep: int,
     inbox: Sequence[bytes],
     events: Sequence[Event],
-    cancel: threading.Event | None = None,
 ) -> tuple[ThreadChanges, StepReport]:
     """The last superstep of a fixed schedule and what the thread changed, without turning its state into bytes.
 
     Raises:
         InvariantViolation: messages were sent, so this was not the last superstep.
     """
-    run, report = _stepped(work, thread, superstep, inbox, events, cancel)
+    run, report = _stepped(work, thread, superstep, inbox, events)
     invariant(not run.outbox, "the last superstep sends no message", superstep=superstep, sent=dict(report.sent))
     return changes_of(run), report
 
