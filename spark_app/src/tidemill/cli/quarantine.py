@@ -19,6 +19,7 @@ from tidemill.cli.output import command, console, counted, say, show_json, show_
 from tidemill.clients.quarantine import Quarantine
 from tidemill.clients.quarantined import PAGE_RECORDS, QuarantinedRecord
 from tidemill.values.errors import BadInput
+from tidemill.values.texts import shortened
 
 app = typer.Typer(
     help="Records in quarantine: look at them, retry them, drop them.", no_args_is_help=True, add_completion=False
@@ -55,8 +56,7 @@ def list_(
 
 
 def _row(record: QuarantinedRecord) -> tuple[Any, ...]:
-    text = to_json(record.record)
-    shown = text if len(text) <= _TEXT_MAX else f"{text[:_TEXT_MAX]}…"
+    shown = shortened(to_json(record.record), _TEXT_MAX)
     attempt = f"{record.microbatch_id}/{record.version}"
     place = (record.number, record.depot, record.partition, record.offset, attempt)
     return (*place, time_text(record.at_ms), record.step.partition(" at ")[0], shown)

@@ -21,6 +21,7 @@ from tidemill.values.errors import (
     message_of,
     own_trace,
 )
+from tidemill.values.texts import shortened
 
 SAMPLE_CHARS_MAX = 2000
 _NOT_THE_MODULES = (
@@ -92,8 +93,7 @@ def sample_text(sample: Mapping[str, Any]) -> str:
             parts.append(f"{name.split(chr(39))[0]}={value!r}")
         except Exception as error:  # noqa: BLE001 - a value whose repr fails must not hide the error itself
             parts.append(f"{name}=<{type(error).__name__} in repr>")
-    text = ", ".join(parts)
-    return text if len(text) <= SAMPLE_CHARS_MAX else text[:SAMPLE_CHARS_MAX] + "…"
+    return shortened(", ".join(parts), SAMPLE_CHARS_MAX)
 
 
 def out_of_range(step: str, at: Location, target: Any, tasks: int) -> UserCodeError:

@@ -15,6 +15,7 @@ from requests.adapters import HTTPAdapter
 from urllib3.exceptions import HTTPError
 
 from tidemill.journal.collector_address import ENDPOINTS, shown
+from tidemill.values.texts import shortened
 
 ANSWER_MAX: Final = 64 * 1024
 """Bytes that are read of an answer: nobody needs them, but a connection is used again only when all are read."""
@@ -83,4 +84,4 @@ def _without_secrets(text: str) -> str:
     text = re.sub(r"//[^/\s]*@", "//", text)
     text = re.sub(r"[?#]\S*", "", text)
     text = "".join(char if char.isprintable() else "\ufffd" for char in text)
-    return text if len(text) <= TROUBLE_CHARS else text[:TROUBLE_CHARS] + "…"
+    return shortened(text, TROUBLE_CHARS)

@@ -23,9 +23,9 @@ from tidemill.values.data import INT_MAX, INT_MIN, check_data, decode_canonical
 from tidemill.values.errors import BadInput, RecordRefused, SchemaMismatch
 from tidemill.values.keys import NAN, object_key, plain_key
 from tidemill.values.packing import pack
+from tidemill.values.texts import shortened
 
 UTC = _datetime.UTC
-_SHOWN_CHARS = 200
 NATIVE: dict[str, Any] = {
     "int": pl.Int64,
     "float": pl.Float64,
@@ -68,8 +68,7 @@ def refusal(pstate: str, place: Sequence[Any], misfit: Misfit, what: str = "") -
             f"keep_true(Expr(Ops.IS_NOT_NULL, …)), or declare the key as PState.nullable({misfit.kind}) if None is one"
         )
     else:
-        shown = repr(misfit.value)
-        shown = shown if len(shown) <= _SHOWN_CHARS else shown[:_SHOWN_CHARS] + "…"
+        shown = shortened(repr(misfit.value))
         text = f"{where}: {what}{shown} ({type(misfit.value).__name__}) does not fit, expected {misfit.expected}"
     return SchemaMismatch(text, pstate=pstate, key=tuple(place), value=misfit.value, expected=misfit.expected)
 

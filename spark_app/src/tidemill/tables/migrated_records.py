@@ -16,9 +16,9 @@ from tidemill.values.columns import Column
 from tidemill.values.data import check_data
 from tidemill.values.errors import NeedsCode, RecordRefused, UserCodeError, message_of
 from tidemill.values.packing import pack, unpack
+from tidemill.values.texts import shortened
 
 _GONE: Final = object()
-_SHOWN_CHARS: Final = 200
 _HELD: Final = (list, tuple, dict, set, frozenset)
 
 
@@ -72,6 +72,5 @@ def _migrated(depot: DepotSchema, migration: DepotMigration, record: Any) -> Any
 
 
 def _failure(migration: DepotMigration, text: str, record: Any) -> UserCodeError:
-    sample = repr(record)
-    sample = sample if len(sample) <= _SHOWN_CHARS else sample[:_SHOWN_CHARS] + "…"
-    return UserCodeError(text, step=f"migration at {migration.at}", trace=traceback.format_exc(), sample=sample)
+    step, sample = f"migration at {migration.at}", shortened(repr(record))
+    return UserCodeError(text, step=step, trace=traceback.format_exc(), sample=sample)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import polars as pl
 
@@ -22,8 +22,7 @@ from tidemill.tables.folding import CombinerNames, cell_columns, clears_applied,
 from tidemill.tables.null_keys import shown
 from tidemill.tables.tables import Table, value_schema
 from tidemill.values.errors import NeedsCode, UserCodeError, message_of
-
-_SHOWN_CHARS: Final = 200
+from tidemill.values.texts import shortened
 
 
 def migrated(
@@ -90,8 +89,7 @@ def migrated_cell(table: Table, cell: Any, keys: Sequence[Any]) -> Any:
 
 
 def _failure(text: str, at: object, cell: Any, error: BaseException | None) -> UserCodeError:
-    sample = repr(cell)
-    sample = sample if len(sample) <= _SHOWN_CHARS else sample[:_SHOWN_CHARS] + "…"
+    sample = shortened(repr(cell))
     trace = "" if error is None else "".join(traceback.format_exception(error))
     return UserCodeError(
         f"{text} (value: {sample})", step=f"migration at {at}", trace=trace, sample=sample, is_general=True

@@ -12,8 +12,8 @@ from tidemill.tables.codecs import Misfit, checker
 from tidemill.values import columns
 from tidemill.values.columns import DATETIME, PLAIN_TYPES, Column, RecordColumn
 from tidemill.values.errors import RecordRefused
+from tidemill.values.texts import shortened
 
-_SHOWN_CHARS = 200
 _DTYPES: dict[str, tuple[Any, ...]] = {
     **{kind.__name__: (dtype,) for kind, dtype in PLAIN_TYPES.items()},
     "float": (pl.Float64, pl.Int64),
@@ -61,8 +61,7 @@ def check_record(depot: DepotSchema, record: Any, index: int | None = None) -> N
 
 def _refused(depot: DepotSchema, misfit: Misfit, index: int | None) -> RecordRefused:
     place = "".join(f"[{key!r}]" for key in misfit.path)
-    shown = repr(misfit.value)
-    shown = shown if len(shown) <= _SHOWN_CHARS else shown[:_SHOWN_CHARS] + "…"
+    shown = shortened(repr(misfit.value))
     head = "The record" if index is None else f"Record {index}: the record"
     what = f"{place} is {shown} ({type(misfit.value).__name__}), expected {misfit.expected}"
     text = f"{head}{what}. That is the schema of {depot.name}."

@@ -20,6 +20,7 @@ import xxhash
 from tidemill.values.errors import BadInput, CorruptState, RecordRefused
 from tidemill.values.keys import routed_key
 from tidemill.values.packing import EXT_DATETIME, EXT_SET, packed_set, unpack
+from tidemill.values.texts import shortened
 
 INT_MIN: Final = -(2**63)
 INT_MAX: Final = 2**63 - 1
@@ -149,7 +150,7 @@ def _refuse_type(value: Any, where: str) -> NoReturn:
 
 
 def _refuse(where: str, text: str, advice: str) -> NoReturn:
-    where = where if len(where) <= 200 else where[:200] + "…"
+    where = shortened(where)
     place = f"the part {where} of the value" if where else "the value"
     raise RecordRefused(f"Not data: {place} {text}. {advice}", where=where)
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from tidemill.values.data import with_utf8
 from tidemill.values.errors import TidemillError
+from tidemill.values.texts import shortened
 
 ROWS_MAX: Final = 20
 COLUMNS_MAX: Final = 20
@@ -69,7 +70,7 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], res
 def text(value: Any) -> str:
     """A value as HTML shows it: escaped, and its first characters only."""
     plain = with_utf8(value[: CELL_MAX + 1] if isinstance(value, str) else _BRIEF.repr(value))
-    return escape(plain if len(plain) <= CELL_MAX else f"{plain[:CELL_MAX]}…", quote=True)
+    return escape(shortened(plain, CELL_MAX), quote=True)
 
 
 def picture(svg: str) -> str:

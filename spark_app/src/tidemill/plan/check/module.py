@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 import cloudpickle
 
@@ -40,6 +41,9 @@ from tidemill.plan.check.temps import TempCheck
 from tidemill.values.data import check_data
 from tidemill.values.errors import DefinitionError, Fault, OptionError, RecordRefused, message_of
 from tidemill.values.names import is_folder_name, name_flaw
+from tidemill.values.texts import shortened
+
+_NAME_CHARS: Final = 40
 
 
 def check(declaration: ModuleDeclaration) -> list[Fault]:
@@ -112,11 +116,7 @@ def _check_names(context: Context, declaration: ModuleDeclaration) -> None:
     for name, at in (*depots, *topologies, *pstates, *ids):
         plain = name.lstrip("*$")
         if plain and (flaw := name_flaw(plain)):
-            context.fault(at, f"The name {_shortened(name)} {flaw}.", "Write another name.")
-
-
-def _shortened(name: str) -> str:
-    return repr(name if len(name) <= 40 else f"{name[:40]}…")
+            context.fault(at, f"The name {shortened(name, _NAME_CHARS)!r} {flaw}.", "Write another name.")
 
 
 def _topologies(declaration: ModuleDeclaration) -> list[tuple[str, Location]]:
