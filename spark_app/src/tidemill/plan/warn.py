@@ -34,20 +34,15 @@ def warnings_of(declaration: ModuleDeclaration) -> list[Fault]:
     for query in declaration.queries:
         found += ConstantCheck(query.inputs, list(every_node(query.body))).warnings()
         found += SourceFollower(context).follow_query(query)
-    return sorted(dict.fromkeys(found), key=lambda warning: _place(warning.location))
+    return sorted(dict.fromkeys(found), key=lambda warning: warning.place)
 
 
 def warn(declaration: ModuleDeclaration) -> None:
     """Show the warnings of a module as Python shows warnings, at the lines of the module's author."""
     for found in warnings_of(declaration):
-        file, line = _place(found.location)
+        file, line = found.place
         text = f"{found.text} {found.advice}".rstrip()
         warnings.warn_explicit(text, DefinitionWarning, file, line, module=declaration.name)
-
-
-def _place(location: str) -> tuple[str, int]:
-    file, _, line = location.rpartition(":")
-    return (file, int(line)) if line.isdigit() else (location, 0)
 
 
 def _of_topology(context: Context, topology: TopologyDeclaration) -> Iterator[Fault]:

@@ -63,6 +63,12 @@ class Fault:
     text: str
     advice: str = ""
 
+    @property
+    def place(self) -> tuple[str, int]:
+        """The file and the line of its location; line 0 where it names none."""
+        file, _, line = self.location.rpartition(":")
+        return (file, int(line)) if line.isdigit() else (self.location, 0)
+
     def __str__(self) -> str:
         advice = f" {self.advice}" if self.advice else ""
         return f"{self.location}: {self.text}{advice}"

@@ -66,7 +66,7 @@ def check(declaration: ModuleDeclaration) -> list[Fault]:
         _check_sources(context, topology)
     for query in declaration.queries:
         check_query(context, query)
-    return _in_order([*declaration.faults, *context.faults])
+    return sorted(dict.fromkeys([*declaration.faults, *context.faults]), key=lambda fault: fault.place)
 
 
 def checked(declaration: ModuleDeclaration) -> ModuleDeclaration:
@@ -88,15 +88,6 @@ def ends_of(context: Context, topology: str, source: SourceDeclaration) -> tuple
     context.faults.extend(faults)
     chain = ChainCheck(context, TempCheck(context, topology, source.source_id))
     return chain.run(explicit.body, Scope(names, names)), chain.block_end
-
-
-def _in_order(faults: Sequence[Fault]) -> list[Fault]:
-    return sorted(dict.fromkeys(faults), key=lambda fault: _place(fault.location))
-
-
-def _place(location: str) -> tuple[str, int]:
-    file, _, line = location.rpartition(":")
-    return (file, int(line)) if line.isdigit() else (location, 0)
 
 
 def _check_names(context: Context, declaration: ModuleDeclaration) -> None:
