@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from tidemill import Dataset, DefinitionError, KVDataset, RangeDataset, TaskGrap
 from tidemill.graphs import dataset
 from tidemill.graphs.dataset import RECORDS, DatasetRecord, list_datasets, record_key, write_object
 from tidemill.graphs.dataset_readers import delete_dataset
+from tidemill.journal.snapshot import checksum_of
 from tidemill.store.local import LocalStore
 from tidemill.store.urls import open_store
 from tidemill.values.errors import BadInput, CorruptState, UnknownName
@@ -266,6 +268,33 @@ def test_damage_is_noticed_when_a_range_of_a_dataset_is_read(
         dataset.range(10_100, 10_110)
     if is_file:
         assert dataset.range(100, 110)["k"].to_list() == list(range(100, 110))  # the other one is not read
+
+
+def test_no_object_is_skipped_when_any_bit_of_its_footer_is_another(tmp_path: Path) -> None:
+    out = kept(tmp_path, [pl.DataFrame({"k": [10, 20, 30]})], RangeDataset, channels=1)
+    (path,) = map(Path, out.files())
+    content, (skipped,) = path.read_bytes(), out.record.objects
+    begin = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    path.chmod(0o600)
+    for at in range(begin, len(content), 5):
+        path.write_bytes(content[:at] + bytes([content[at] ^ 1 << at % 8]) + content[at + 1 :])
+        with pytest.raises(CorruptState, match="not what was written"):
+            out.range(100, 200)
+
+    path.write_bytes(content[:100] + bytes([content[100] ^ 1]) + content[101:])
+    assert (out.range(100, 200).height, skipped.rows) == (0, 3)  # the rows are of no concern to the range
+
+
+def test_a_range_is_read_when_an_older_version_wrote_footers_without_checksums(tmp_path: Path) -> None:
+    out = kept(tmp_path, [pl.DataFrame({"k": [10, 20, 30]})], RangeDataset, channels=1)
+    (path,), (each,) = map(Path, out.files()), out.record.objects
+    path.chmod(0o600)
+    pl.DataFrame({"k": [10, 20, 30]}).write_parquet(path)
+    older = replace(out.record, objects=[replace(each, checksum=checksum_of(path.read_bytes()))])
+    out.__dict__["record"] = older
+
+    assert out.range(15, 25)["k"].to_list() == [20]
+    assert out.range(100, 200).schema == {"k": pl.Int64}
 
 
 def kept(store: Path, frames: list[pl.DataFrame], kind: Any, channels: int = 3) -> Any:

@@ -17,12 +17,12 @@ from urllib.parse import urlsplit
 
 import polars as pl
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from tidemill.cluster.stores import absolute_url
 from tidemill.graphs.columns import in_order, stacked
 from tidemill.graphs.partitions import places_of
 from tidemill.graphs.sealed import not_written
+from tidemill.graphs.sealed_footers import sealed_footer, with_sealed_footer
 from tidemill.journal.snapshot import checksum_of
 from tidemill.store.json_codec import JsonCodec
 from tidemill.store.objects import RESERVED, NotFound, ObjectStore
@@ -247,16 +247,21 @@ class RangeDataset(Dataset):
 
     def _within(self, each: DatasetObject, conditions: list[pl.Expr], low: Any, high: Any) -> pl.DataFrame:
         source = _source(self._objects, each.key)
-        if isinstance(source, bytes) or _may_have(source, self.record.key_columns[0], low, high):
-            # A part of an object has no checksum, so all of it is read and compared, and then row groups are skipped.
-            source = checked(self._objects, each.key, each.checksum, source)
-        return _collected(pl.scan_parquet(source).filter(*conditions), each.key)
+        if isinstance(source, Path) and not _may_have(source, self.record.key_columns[0], low, high):
+            return _collected(pl.scan_parquet(source).head(0), each.key)
+        # A part of the rows has no checksum, so all of them are read and compared, and then row groups are skipped.
+        content = checked(self._objects, each.key, each.checksum, source if isinstance(source, bytes) else None)
+        return _collected(pl.scan_parquet(content).filter(*conditions), each.key)
 
 
 def _may_have(path: Path, column: str, low: Any, high: Any) -> bool:
-    """Whether the least and greatest values of a file leave room for keys in [low, high); where in doubt they do."""
+    """Whether the least and greatest values of a file leave room for keys in [low, high); where in doubt they do: so
+    does a footer that is not the one that was written, or that an older version wrote without a checksum.
+    """
     try:
-        found = pq.read_metadata(path)
+        found = sealed_footer(path)
+        if found is None:
+            return True
         at = found.schema.to_arrow_schema().names.index(column)
         groups = [found.row_group(number).column(at) for number in range(found.num_row_groups)]
         if any(each.path_in_schema != column or not each.statistics.has_min_max for each in groups):
@@ -306,10 +311,10 @@ def read_object(store: ObjectStore, key: str, checksum: str) -> pl.DataFrame:
     return _collected(pl.scan_parquet(checked(store, key, checksum)), key)
 
 
-def checked(store: ObjectStore, key: str, checksum: str, found: Path | bytes | None = None) -> bytes:
+def checked(store: ObjectStore, key: str, checksum: str, found: bytes | None = None) -> bytes:
     """The bytes of an object, those that were `found` or fetched now. Raises CorruptState as `read_object`."""
     try:
-        content = found if isinstance(found, bytes) else store.get(key)
+        content = store.get(key) if found is None else found
     except NotFound as error:
         raise _unreadable(key, error) from error
     if checksum and checksum_of(content) != checksum:
@@ -358,9 +363,8 @@ def write_object(
     """Create an object of a Dataset."""
     buffer = io.BytesIO()
     frame.write_parquet(buffer, compression="lz4", statistics=True)
-    content = (
-        buffer.getvalue()
-    )  # not a view: a buffer with one cannot be closed, and Python tells of that where it ends
+    # Not a view: a buffer with one cannot be closed, and Python tells of that where it ends.
+    content = with_sealed_footer(buffer.getvalue())
     store.create(key, content)
     return DatasetObject(key, channel, frame.height, len(content), checksum_of(content), partition)
 
