@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import polars as pl
@@ -14,7 +15,8 @@ from polars.testing import assert_frame_equal
 
 from tidemill import DefinitionError, TaskGraph
 from tidemill.graphs.inputs.files import find_files
-from tidemill.graphs.inputs.parquet_input import parquet_input
+from tidemill.graphs.inputs.parquet_input import check_types, parquet_input
+from tidemill.values.errors import BadInput
 
 DAY = datetime.date(2024, 1, 1)
 ROWS = pl.DataFrame(
@@ -196,3 +198,32 @@ def test_rows_fulfil_conditions_and_the_predicate_when_both_are_given(folder: Pa
     graph.run()
 
     assert out.to_polars()["t"].to_list() == ["t3"] * 5
+
+
+def test_a_damaged_footer_is_said_with_its_file_when_types_of_it_contradict_each_other(tmp_path: Path) -> None:
+    rows = pl.DataFrame({"a": range(100), "s": [f"v{n % 7}" for n in range(100)]})
+    rows.write_parquet(tmp_path / "good.parquet", row_group_size=25)
+    content = (tmp_path / "good.parquet").read_bytes()
+    begin = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    said = set()
+    for at in range(begin, len(content), 61):
+        for bit in (0, 3, 6):
+            damaged = content[:at] + bytes([content[at] ^ 1 << bit]) + content[at + 1 :]
+            (tmp_path / "damaged.parquet").write_bytes(damaged)
+            try:
+                parquet_input(find_files(str(tmp_path), "damaged.parquet"), None, [("a", ">", 50), ("s", "<", "v")], 1)
+            except BadInput as error:
+                said.add("damaged.parquet" in str(error))
+
+    assert said == {True}
+
+
+def test_a_row_group_of_another_type_than_its_file_is_refused_before_its_statistics_are_asked() -> None:
+    group = SimpleNamespace(physical_type="INT96")
+    footer = SimpleNamespace(
+        schema=SimpleNamespace(column=lambda number: SimpleNamespace(physical_type="INT64", path="a")),
+        num_row_groups=1,
+        row_group=lambda number: SimpleNamespace(column=lambda number: group),
+    )
+    with pytest.raises(ValueError, match="'a' is INT64 and INT96"):
+        check_types(footer, 0)

@@ -117,7 +117,7 @@ class LiveChannel:
             found = function(read.frame)
             if isinstance(found, pl.LazyFrame):
                 return found.collect()
-        except Exception:  # noqa: BLE001 - whatever it was, the frame itself shows if it is a mistake
+        except (Exception, pl.exceptions.PanicException):  # whatever it was, the frame itself shows if it is a mistake
             pass
         self._works_lazily = False
         return None

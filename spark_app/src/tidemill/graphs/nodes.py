@@ -34,7 +34,7 @@ class LazyBatch:
         """All rows. Raises BadInput where they are not of the types that they should have."""
         try:
             return self.frame.collect()
-        except pl.exceptions.PolarsError as error:
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
             reason = str(error).splitlines()[0]
             advice = "Name the types of columns with schema=, as schema={'price': pl.Float64}."
             raise BadInput(f"{self.place} is not as the first rows are: {reason}. {advice}") from error

@@ -14,6 +14,8 @@ from tidemill.graphs.frames.steps import MakeColumns
 
 KEPT_SHARE_MIN = 1 / 512
 """No sample shows that filters keep less than this: rows that they keep may lie together where it has none."""
+_FAILURES = (Exception, pl.exceptions.PanicException)
+"""A user's function in an expression, or a damaged file: the run itself will tell of it."""
 
 
 def sample(plan: Plan, columns: Sequence[str]) -> pl.DataFrame | None:
@@ -21,7 +23,7 @@ def sample(plan: Plan, columns: Sequence[str]) -> pl.DataFrame | None:
     try:
         found = _sampled(with_columns_below(plan, set(columns)))
         return None if found is None else found.select(columns)
-    except Exception:  # noqa: BLE001 - a user's function in an expression, which the run itself will tell of
+    except _FAILURES:
         return None
 
 
@@ -51,6 +53,6 @@ def kept_share(scan: ScanPlan) -> float | None:
     try:
         rows = scan.sample(sorted(roots(scan.predicates, scan.schema)), ())
         kept = rows.filter(*scan.predicates).height
-    except Exception:  # noqa: BLE001 - as above
+    except _FAILURES:
         return None
     return max(KEPT_SHARE_MIN, (kept + 3 * sqrt(kept + 1)) / rows.height) if rows.height else None

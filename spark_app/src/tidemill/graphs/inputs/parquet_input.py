@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import operator
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -126,7 +127,7 @@ class ParquetInput:
 
     def _loaded(self, file: SourceFile, groups: Sequence[RowGroup]) -> pl.LazyFrame:
         wanted = set(self.columns) | (set(self.predicate.meta.root_names()) if self.predicate is not None else set())
-        with pq.ParquetFile(RangeFile(file)) as opened:
+        with _reading(file), pq.ParquetFile(RangeFile(file)) as opened:
             columns = [name for name in self.types if name in wanted]
             found = pl.from_arrow(opened.read_row_groups([group.number for group in groups], columns=columns))
         assert isinstance(found, pl.DataFrame)
@@ -190,7 +191,8 @@ def parquet_input(
             raise BadInput(f"{file.path} has other columns than {files[0].path}.")
         is_local = is_local and _is_as_polars_reads(file, types)
         first, bytes_of = 0, _bytes_in(footer, read)
-        skipped = _skipped(footer, types, conditions)
+        with _reading(file):
+            skipped = _skipped(footer, types, conditions)
         for position in range(footer.num_row_groups):
             group = footer.row_group(position)
             if group.num_rows and position not in skipped:
@@ -205,12 +207,19 @@ def parquet_input(
 
 def _footer(file: SourceFile) -> tuple[Any, dict[str, pl.DataType]]:
     """What a file says of its row groups, and its columns. Raises BadInput where it is no Parquet."""
-    try:
+    with _reading(file):
         with pq.ParquetFile(RangeFile(file)) as opened:
             footer, schema = opened.metadata, opened.schema_arrow
-    except (pa.ArrowInvalid, OSError) as error:
-        raise BadInput(f"{file.path} is no Parquet file: {error}") from error
-    return footer, dict(pl.DataFrame(schema.empty_table()).schema)
+        return footer, dict(pl.DataFrame(schema.empty_table()).schema)
+
+
+@contextmanager
+def _reading(file: SourceFile) -> Iterator[None]:
+    """Whatever a damaged file makes its readers raise, as a name that is no text, is BadInput."""
+    try:
+        yield
+    except (pa.ArrowException, OSError, ValueError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        raise BadInput(f"{file.path} is no Parquet file, or is damaged: {error}") from error
 
 
 def _bytes_in(footer: Any, columns: set[str] | None) -> Callable[[Any], int]:
@@ -230,7 +239,7 @@ def _is_as_polars_reads(file: SourceFile, types: dict[str, pl.DataType]) -> bool
     """Whether Polars itself reads a file, with these columns."""
     try:
         return not file.bucket and dict(scanned(file).collect_schema()) == types
-    except pl.exceptions.PolarsError:
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
         return False
 
 
@@ -269,9 +278,20 @@ def _skipped(footer: Any, types: Mapping[str, pl.DataType], conditions: Sequence
     found: set[int] = set()
     for name, how, value in conditions:
         if paths.count(name) == 1 and name in types and _has_bounds(types[name]):
+            check_types(footer, paths.index(name))
             lows, highs = _bounds(footer, paths.index(name), types[name])
             found.update(_excluded(lows.alias(name), highs.alias(name), how, value).arg_true())
     return found
+
+
+def check_types(footer: Any, column: int) -> None:
+    """Raises ValueError where a row group has another type than its file: PyArrow ends the process where it is asked
+    for the statistics of such a one.
+    """
+    kind = footer.schema.column(column).physical_type
+    kinds = {footer.row_group(number).column(column).physical_type for number in range(footer.num_row_groups)}
+    if not kinds <= {kind}:
+        raise ValueError(f"column {footer.schema.column(column).path!r} is {kind} and {', '.join(kinds - {kind})}")
 
 
 def _has_bounds(kind: pl.DataType) -> bool:
