@@ -21,6 +21,13 @@ _COMPARISONS = {
 _CLOSED: dict[ClosedInterval, tuple[str, str]] = {
     "both": (">=", "<="), "left": (">=", "<"), "right": (">", "<="), "none": (">", "<"),
 }  # fmt: skip
+_FAILING: frozenset[Any] = frozenset(
+    (
+        "AnonymousFunction", "Combine", "DatetimeFunction", "Gather", "JsonDecode", "ReplaceStrict", "ToDecimal",
+        ("options", "Strict"), ("strict", True), ("Get", False), ("HexDecode", True), ("Base64Decode", True),
+    )
+)  # fmt: skip
+"""What marks an expression that may raise, as Polars writes it: names, or names with values."""
 AGGREGATES = ("sum", "min", "max", "mean", "count", "n_unique")
 """The aggregations that `agg` takes, each of one expression of a row's columns; and `pl.len()`."""
 
@@ -73,6 +80,30 @@ def roots(expressions: Iterable[pl.Expr], schema: pl.Schema) -> set[str]:
         is_named = not expression.meta.has_multiple_outputs() and set(names) <= set(schema)
         found |= set(names) if is_named else set(schema)
     return found
+
+
+def may_fail(expression: pl.Expr) -> bool:
+    """Whether an expression may raise on some rows: functions of users, strict casts, and parsing that is strict.
+
+    A filter that was written before it may be what keeps such rows from it.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Polars may still change the text
+            return _has_failing(json.loads(expression.meta.serialize(format="json")))
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, ValueError):
+        return True
+
+
+def _has_failing(tree: Any) -> bool:
+    if isinstance(tree, list):
+        return any(map(_has_failing, tree))
+    if isinstance(tree, dict):
+        if tree.keys() == {"literal", "strict"}:  # a pattern that is none, which no row makes one
+            return False
+        marks = ((name, value) for name, value in tree.items() if isinstance(value, (bool, str)))
+        return not _FAILING.isdisjoint((*tree, *marks)) or any(map(_has_failing, tree.values()))
+    return tree in ("raise", "Raise", "ReplaceStrict", "RepeatBy")
 
 
 def check_rows(expressions: Iterable[pl.Expr], word: str) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import polars as pl
 
-from tidemill.graphs.frames.expressions import conjuncts, roots
+from tidemill.graphs.frames.expressions import conjuncts, may_fail, roots
 from tidemill.graphs.frames.plans import (
     AggregatePlan,
     AsOfPlan,
@@ -31,7 +31,7 @@ def with_filters_below(plan: Plan, predicates: Sequence[pl.Expr] = ()) -> Plan:
         case ScanPlan():
             return replace(plan, predicates=(*plan.predicates, *predicates))
         case FilterPlan():
-            return with_filters_below(plan.source, [*predicates, *conjuncts(plan.predicate)])
+            return _filter_with_filters(plan, predicates)
         case UnionPlan():
             return UnionPlan(tuple(with_filters_below(source, predicates) for source in plan.sources))
         case JoinPlan():
@@ -54,6 +54,16 @@ def with_filters_below(plan: Plan, predicates: Sequence[pl.Expr] = ()) -> Plan:
             passing = set()
     below, above = _parted(predicates, passing, plan.schema)
     return _filtered(replace(plan, source=with_filters_below(plan.source, below)), above)
+
+
+def _filter_with_filters(plan: FilterPlan, predicates: Sequence[pl.Expr]) -> Plan:
+    """What may fail stays where it was written: what is below, as another filter or a join, may keep rows from it.
+    Nothing is below it right above an input, which knows best what a filter saves.
+    """
+    parts = list(conjuncts(plan.predicate))
+    failing = [] if isinstance(plan.source, ScanPlan) else [part for part in parts if may_fail(part)]
+    moving = [part for part in parts if not any(part is each for each in failing)]
+    return _filtered(with_filters_below(plan.source, [*moving, *predicates]), failing)
 
 
 def _join_with_filters(plan: JoinPlan, predicates: Sequence[pl.Expr]) -> Plan:
