@@ -10,6 +10,7 @@ from typing import Any
 import polars as pl
 import polars.selectors as cs
 import pytest
+from polars.testing import assert_frame_equal
 
 from tidemill import Executor, SessionWindowExecutor
 from tidemill.graphs.executors import sorting
@@ -544,3 +545,35 @@ def test_a_sum_is_right_when_it_does_not_fit_the_type_of_its_column(tmp_path: Pa
 def test_a_sum_is_right_when_its_column_has_128_bits(tmp_path: Path) -> None:
     table = pl.DataFrame({"v": [2**70, 2**70]}, schema={"v": pl.Int128})
     assert TaskGraph(tmp_path).from_frames(table).agg(pl.col("v").sum()).collect().item() == 2**71
+
+
+def test_a_filter_that_may_fail_sees_only_the_rows_that_the_steps_before_it_let_pass(graph: TaskGraph) -> None:
+    rows = pl.DataFrame({"k": [1, 2, 3, 4], "t": ["10", "x", "30", "y"]})
+    is_large = c("t").cast(pl.Int64) > 10
+    frame, numbers = graph.from_frames([rows]), graph.from_frames([pl.DataFrame({"k": [1, 3]})])
+
+    made = [
+        frame.filter(c("t").str.contains(r"^\d+$")).filter(is_large, c("k") > 0),
+        frame.join(numbers, "k").filter(is_large & (c("k") > 0)),
+        frame.join(numbers, "k", how="semi").filter(is_large).filter(c("k") < 9),
+        frame.filter(c("k") != 2, c("k") != 4).filter(c("k").map_batches(without_two, pl.Boolean)),
+    ]
+    assert [each.collect().select("k", "t").rows() for each in made] == [[(3, "30")]] * 4
+
+
+def without_two(keys: pl.Series) -> pl.Series:
+    if 2 in keys:
+        raise ValueError("two")
+    return keys > 1
+
+
+@pytest.mark.parametrize("name", ["_0", "_0_sum", "_0_null", "_1_count", "_12"])
+def test_keys_have_any_names_when_they_are_those_of_partial_results(graph: TaskGraph, name: str) -> None:
+    rows = pl.DataFrame({name: [1, 1, 2, None], "v": [4, 5, 6, 7], "at": [1, 2, 3, 9]})
+    made = [c("v").sum(), c("v").mean().alias("mean"), c("at").n_unique(), c(name).max().alias("most")]
+    found = graph.from_frames([rows.head(2), rows.tail(2)]).group_by(name).agg(*made).sort(name).collect()
+    assert_frame_equal(found, rows.group_by(name).agg(*made).sort(name), check_dtypes=False)
+
+    windows = rows.drop_nulls().rename({name: "at", "at": name})
+    by_two = graph.from_frames([windows]).group_by_dynamic(name, every=2).agg(made[0]).sort(name).collect()
+    assert by_two.rows() == [(0, 4), (2, 11)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
@@ -41,6 +42,8 @@ from tidemill.store.urls import open_store
 from tidemill.values.errors import BadInput
 
 Name = str | pl.Expr
+_PARTIAL = re.compile(r"_\d+(_\w+)?")
+"""What columns of partial results are called: keys of such names get other ones meanwhile."""
 
 
 class FrameGraph(Protocol):
@@ -357,6 +360,9 @@ class Grouped:
         made = (*aggregates, *(value.alias(name) for name, value in named.items()))
         if not made:
             raise BadInput("agg needs at least one aggregate, as pl.len()")
+        if hidden := {key: f"__tidemill_key{key}" for key in self._keys if _PARTIAL.fullmatch(key)}:
+            frame = self._frame.with_columns(*(pl.col(key).alias(own) for key, own in hidden.items()))
+            return Grouped(frame, tuple(hidden.get(key, key) for key in self._keys), self._names).agg(*made)
         rows = empty(self._frame.schema)
         wide = []
         for expression in made:
