@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import cloudpickle
@@ -113,12 +114,10 @@ class LiveChannel:
         """What a batch function makes of a batch that is not read yet, so that only what it wants is read; None where
         it asks for something that only a frame has, as its height: then it gets frames from now on.
         """
-        try:
+        with suppress(Exception, pl.exceptions.PanicException):  # the frame itself shows if it is a mistake
             found = function(read.frame)
             if isinstance(found, pl.LazyFrame):
                 return found.collect()
-        except (Exception, pl.exceptions.PanicException):  # whatever it was, the frame itself shows if it is a mistake
-            pass
         self._works_lazily = False
         return None
 
