@@ -107,7 +107,8 @@ def _has_failing(tree: Any) -> bool:
 
 
 def check_rows(expressions: Iterable[pl.Expr], word: str) -> None:
-    """Refuse expressions that look at several rows: they would see those of one batch.
+    """Refuse expressions that look at several rows: they would see those of one batch. And those that give more or
+    fewer values than there are rows: with the other columns they would fit some batches only.
 
     Raises:
         BadInput: one does.
@@ -119,6 +120,11 @@ def check_rows(expressions: Iterable[pl.Expr], word: str) -> None:
                     f"{word} looks at one row at a time, and {part} at several: rows come in batches that are cut "
                     f"anywhere. Use group_by(...).agg(...) and join its result."
                 )
+        if _gives_other_rows(expression):
+            raise BadInput(
+                f"{word} takes one value of each row, and {expression} gives more or fewer: use the frame's filter, or "
+                f"pl.when(...).then(...)."
+            )
 
 
 def aggregate_of(expression: pl.Expr) -> tuple[str, pl.Expr]:
@@ -136,6 +142,8 @@ def aggregate_of(expression: pl.Expr) -> tuple[str, pl.Expr]:
     for kind in AGGREGATES if len(parts) == 1 else ():
         if getattr(parts[0], kind)().meta.eq(made):
             check_rows([parts[0]], "agg")
+            if not parts[0].meta.root_names() and not parts[0].meta.has_multiple_outputs():
+                raise BadInput(f"{expression} reads no column, so it is no aggregate of rows: use pl.len()")
             return kind, parts[0]
     raise BadInput(
         f"agg takes {', '.join(AGGREGATES)} of an expression of columns, or pl.len(), and not {expression}. Put "
@@ -156,6 +164,16 @@ def _is_of_one_row(expression: pl.Expr) -> bool:
             return _with_a_column(expression).meta.is_row_separable()
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException, ValueError):
             return True  # functions of users, which are trusted; fields of a struct, of which Polars does not answer
+
+
+def _gives_other_rows(expression: pl.Expr) -> bool:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            made = _with_a_column(expression).meta
+            return not made.is_length_preserving() and not made.is_scalar()
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException, ValueError):
+            return False  # as above
 
 
 def _with_a_column(expression: pl.Expr) -> pl.Expr:
