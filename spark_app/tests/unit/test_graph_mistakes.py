@@ -225,3 +225,33 @@ def test_a_window_is_refused_when_its_spans_do_not_fit() -> None:
 def test_id_is_refused_when_appends_of_the_graph_would_have_others_numbers(tmp_path: Path, id: str) -> None:
     with pytest.raises(BadInput, match="Call it otherwise"):
         TaskGraph(store=tmp_path, id=id)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"sep": ","}, "two letters"),
+        ({"sep": "\n"}, "sep is one letter"),
+        ({"sep": ";;"}, "sep is one letter"),
+        ({"quote_char": "\r"}, "quote_char is one letter"),
+    ],
+)
+def test_a_frame_of_csv_is_refused_when_signs_do_not_tell_its_values_apart(
+    tmp_path: Path, options: Any, said: str
+) -> None:
+    (tmp_path / "a.csv").write_text("x,y\n1,2\n")
+    with pytest.raises(BadInput, match=said):
+        TaskGraph(tmp_path / "store").read_csv(str(tmp_path / "a.csv"), **{"quote_char": ",", **options})
+
+
+def test_a_file_is_refused_when_its_lines_end_with_a_carriage_return_alone(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(b"x,y\r1,2\r3,4\r")
+    with pytest.raises(BadInput, match="Lines end with a newline"):
+        TaskGraph(tmp_path / "store").read_csv(str(tmp_path / "a.csv"))
+
+
+def test_types_of_a_file_are_those_of_polars_when_they_are_named_without_their_unit(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("x,y\n2024-01-01 10:00:00,a\n")
+    types: Any = {"x": pl.Datetime, "y": pl.Categorical}
+    found = TaskGraph(tmp_path / "store").read_csv(str(tmp_path / "a.csv"), schema=types).collect()
+    assert found.rows() == [(datetime(2024, 1, 1, 10), "a")]

@@ -49,6 +49,7 @@ class ReadsFrames:
         """
         has_header = names is None if header is None else header
         form = CsvFormat(sep, has_header, quote_char)
+        form.check()
         files = find_files(bucket, key)
         types = sniffed(files, names, form, schema)
 

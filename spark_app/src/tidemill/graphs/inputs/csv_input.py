@@ -45,10 +45,13 @@ class CsvFormat:
     quote: str | None = '"'
 
     def check(self) -> None:
-        """Raises BadInput where the separator or the quote is not one ASCII letter."""
+        """Raises BadInput where the separator or the quote is not one ASCII letter, or a row would not be told by them."""
         for name, sign in (("sep", self.separator), ("quote_char", self.quote)):
-            if sign is not None and not (isinstance(sign, str) and len(sign) == 1 and sign.isascii()):
+            is_letter = isinstance(sign, str) and len(sign) == 1 and sign.isascii() and sign not in "\r\n"
+            if sign is not None and not is_letter:
                 raise BadInput(f"{name} is one letter, not {sign!r}.")
+        if self.separator == self.quote:
+            raise BadInput(f"sep and quote_char are two letters, and both are {self.quote!r}.")
 
     @property
     def quote_byte(self) -> bytes | None:
@@ -245,7 +248,8 @@ def sniffed(
         if len(inferred) != len(found_names):
             text = f"{file.path} has {len(inferred)} columns and there are {len(found_names)} names."
             raise BadInput(f"{text} A row that ends with {form.separator!r} has one more column: name it 'null'.")
-    return {name: (types or {}).get(name, kind) for name, kind in zip(found_names, inferred, strict=True)}
+    chosen = {name: (types or {}).get(name, kind) for name, kind in zip(found_names, inferred, strict=True)}
+    return dict(pl.DataFrame(schema=chosen).schema)  # pl.Datetime alone gets the unit that Polars takes
 
 
 def _first_rows(files: Sequence[SourceFile], form: CsvFormat) -> tuple[SourceFile, bytes, bytes]:
@@ -300,9 +304,11 @@ def _check_headers(files: Sequence[SourceFile], form: CsvFormat) -> None:
 def _split_row(row: bytes, form: CsvFormat) -> list[str]:
     if not row.strip():
         return []
-    lines = row.decode("utf-8", "replace").splitlines(keepends=True)
-    found = csv.reader(lines, delimiter=form.separator, quotechar=form.quote)
-    return next(iter(found), [])
+    found = csv.reader([row.decode("utf-8", "replace")], delimiter=form.separator, quotechar=form.quote)
+    try:
+        return next(found, [])
+    except csv.Error as error:  # as where lines end with a carriage return alone: then all rows are in the first one
+        raise BadInput(f"The first row of a CSV file has no names: {error}. Lines end with a newline.") from error
 
 
 def _inferred(rows: bytes, form: CsvFormat, are_known: bool) -> list[pl.DataType]:
