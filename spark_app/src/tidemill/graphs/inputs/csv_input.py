@@ -45,7 +45,7 @@ class CsvFormat:
     quote: str | None = '"'
 
     def check(self) -> None:
-        """Raises BadInput where the separator or the quote is not one ASCII letter, or a row would not be told by them."""
+        """Raises BadInput where the separator or the quote is not one ASCII letter, or is the other one."""
         for name, sign in (("sep", self.separator), ("quote_char", self.quote)):
             is_letter = isinstance(sign, str) and len(sign) == 1 and sign.isascii() and sign not in "\r\n"
             if sign is not None and not is_letter:
