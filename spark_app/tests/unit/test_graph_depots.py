@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from tidemill import (
     SequenceUnknown,
     TaskGraph,
     UnknownName,
+    UserCodeError,
 )
 from tidemill.clients.module import ModuleClient
 from tidemill.depot import appender
@@ -230,3 +232,56 @@ def test_a_depot_is_refused_when_there_is_none(store: str) -> None:
     assert ["nothing" in str(fault) or "Nobody" in str(fault) for fault in caught.value.faults] == [True, True]
     with pytest.raises(UnknownName):
         TaskGraph.resume("copy", store)
+
+
+def from_iterator(store: str, stop_at: int) -> TaskGraph:
+    """A graph that takes a checkpoint with each row that waits for the depot, and fails at a row."""
+
+    def numbers() -> Iterator[pl.DataFrame]:
+        for number in range(6):
+            yield pl.DataFrame({"value": [number]})
+
+    def checked(batch: pl.DataFrame) -> pl.DataFrame:
+        if stop_at in batch["value"]:
+            raise ValueError("stop")
+        return batch
+
+    graph = TaskGraph(store, id="from-iterator")
+    graph.new_output_depot({0: graph.new_input_frames(numbers(), 1, batch_func=checked)}, "Flows", "*out")
+    return graph
+
+
+def test_a_graph_is_refused_when_it_would_read_an_iterator_anew_whose_rows_a_depot_has(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "STAGED_ROWS_MAX", 1)
+    graph = from_iterator(store, stop_at=4)
+    with pytest.raises(UserCodeError, match="stop"):
+        graph.run()
+    before = sorted(appended(store))
+
+    for again in (graph, from_iterator(store, stop_at=9)):
+        with pytest.raises(BadInput, match="reads an iterator, which gives no row again"):
+            again.run()
+    assert before and sorted(appended(store)) == before == list(range(len(before)))
+
+
+def test_a_graph_is_refused_when_its_iterator_has_given_rows_to_a_run_that_failed(store: str) -> None:
+    graph = from_iterator(store, stop_at=4)
+    with pytest.raises(UserCodeError, match="stop"):
+        graph.run()
+    with pytest.raises(BadInput, match="reads an iterator"):
+        graph.run()  # what it gave before is nowhere
+
+    from_iterator(store, stop_at=9).run()  # nothing of the run that failed is anywhere, so it begins anew
+    assert sorted(appended(store)) == list(range(6))
+
+
+def test_a_graph_goes_on_with_its_iterator_when_it_was_stopped(store: str) -> None:
+    graph = from_iterator(store, stop_at=9)
+    graph.observe(lambda waves: graph.stop() if waves.wave == 3 else None)
+    graph.run()
+    with pytest.raises(BadInput, match="reads an iterator"):
+        from_iterator(store, stop_at=9).run()
+    graph.run()
+    assert sorted(appended(store)) == list(range(6))

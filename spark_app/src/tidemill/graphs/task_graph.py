@@ -228,7 +228,8 @@ class TaskGraph(ReadsFrames):
     ) -> int:
         """Frames (Polars or Arrow) of this program: one, a list, or an iterator, which may have no end.
 
-        An iterator is read by one channel, on the engine "local" only, and its graph cannot be resumed.
+        An iterator is read by one channel, on the engine "local" only, and its graph cannot be resumed: where it failed
+        or was killed, make it anew, and under another id if it had appended to a depot.
         """
 
         def read() -> Reader:
@@ -497,6 +498,7 @@ class TaskGraph(ReadsFrames):
         if newest is not None and newest.kind == "abandon" and published:
             text = f"The graph {self.id} in {self.store} was collected, and depots or windows have what it published"
             raise BadInput(f"{text}: it would come twice or be lost. Give this graph another id.")
+        self._check_iterators(newest)
         goes_on = newest is None or newest.kind != "finish"
         program = self._pickled() if goes_on and self._can_resume() else b""
         every = self._checkpoint_waves if self._can_resume() else None
@@ -514,6 +516,18 @@ class TaskGraph(ReadsFrames):
         finally:
             placement.close()
             reader.end()
+
+    def _check_iterators(self, newest: RunEntry | None) -> None:
+        """Raises BadInput where the run would go on with an iterator that is not where the run is: rows that it gave
+        would be lost, and those of another one, begun anew, come twice. Where it was stopped here it may go on.
+        """
+        if self._can_resume() or newest is None or newest.kind == "finish":
+            return
+        is_stopped = self._ended is not None and self._ended.nonce == newest.nonce
+        has_begun = self._run is not None and self._run.waves is not None
+        if not is_stopped and (has_begun or newest.checkpoint):
+            text = f"The graph {self.id} in {self.store} has begun, and reads an iterator, which gives no row again"
+            raise BadInput(f"{text}. Make the graph anew, under another id; what depots and windows have of it stays.")
 
     def stop(self) -> None:
         """Let the run that is under way in another thread, or the next one, end after a wave, with a checkpoint from
