@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path as Folder
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
@@ -153,9 +154,16 @@ def test_a_table_that_does_not_take_a_row_is_told(
             "the column value has days, and a row has the time 2026-01-02T12",
         ),
         (str, pa.int32(), ["x"], "table shop.others: .*: the column value is int32: .*'x'"),
+        (bytes, pa.string(), [None, b"ab"], "the column value is large_string, and a row has b'ab'"),
+        (str, pa.binary(), ["ab"], "the column value is large_binary, and a row has 'ab'"),
+        (str, pa.binary(16), ["0123456789abcdef"], r"is fixed_size_binary\[16\], and a row has '0123456789abcdef'"),
+        (str, pa.uuid(), ["0123456789abcdef"], "is extension.*uuid.*, and a row has '0123456789abcdef'"),
+        (object, pa.binary(), [{"a": 1}], "is large_binary, and a row has '{\"a\": 1}'"),
+        (bytes, pa.list_(pa.int64()), [b"ab"], "is large_list.*, and a row has b'ab'"),
+        (bool, pa.float64(), [0.5, True], "the column value is double, and a row has True"),
     ],
 )
-def test_a_number_is_refused_when_its_column_would_make_another_value_of_it(
+def test_a_value_is_refused_when_its_column_would_make_another_one_of_it(
     properties: dict[str, str], kind: Any, of: Any, values: list[Any], said: str
 ) -> None:
     with loaded(properties) as table:
@@ -166,6 +174,17 @@ def test_a_number_is_refused_when_its_column_would_make_another_value_of_it(
     ):
         sink.deliver(delivery(1, *({"value": value} for value in values)))
     assert rows(properties, "shop.others") == []
+
+
+def test_bytes_are_taken_by_each_column_that_keeps_them(properties: dict[str, str]) -> None:
+    names = {"raw": pa.binary(), "fixed": pa.binary(16), "id": pa.uuid()}
+    with loaded(properties) as table:
+        table.catalog.create_table("shop.raw", pa.schema(list(names.items())))
+    with opened(properties, "shop.raw", **dict.fromkeys(names, bytes)) as sink:
+        sink.deliver(delivery(1, dict.fromkeys(names, bytes(range(16))), {}))
+    [row, nothing] = rows(properties, "shop.raw")
+    assert row == {"raw": bytes(range(16)), "fixed": bytes(range(16)), "id": UUID(bytes=bytes(range(16)))}
+    assert nothing == dict.fromkeys(names)
 
 
 def test_a_time_is_a_day_when_it_is_midnight_of_it(properties: dict[str, str]) -> None:

@@ -227,18 +227,21 @@ def _array(name: str, values: Sequence[Any], kind: pa.DataType) -> pa.Array:
 
 
 def _check_same(name: str, array: pa.Array, values: Sequence[Any]) -> None:
-    """Arrow cuts off what follows the point where a column has whole numbers, takes them for times where it has times,
+    """Arrow takes bytes for texts and texts for bytes, 16 of either for a UUID, bytes for lists of numbers, truths and
+    whole numbers for others, cuts off what follows the point where a column has whole numbers, takes numbers for times,
     cuts a time to its day where it has days, and makes an infinite number of one that is too large for 32 bits.
     """
     import pyarrow as pa
 
-    kinds = set(map(type, values))
-    if float in kinds and pa.types.is_integer(array.type):
+    for kind in set(map(type, values)) - {type(None)}:
+        if not _takes(array.type, kind):
+            found = next(value for value in values if type(value) is kind)
+            shown = "a number" if kind in (int, float) else repr(found)
+            raise BadInput(f"the column {name} is {array.type}, and a row has {shown}")
+    if pa.types.is_integer(array.type):
         cut = [value for value in values if isinstance(value, float) and not value.is_integer()]
         if cut:
             raise BadInput(f"the column {name} has whole numbers, and a row has {cut[0]!r}")
-    if kinds & {int, float} and pa.types.is_temporal(array.type):
-        raise BadInput(f"the column {name} is {array.type}, and a row has a number")
     if pa.types.is_date(array.type):
         late = [value for value in values if isinstance(value, datetime) and value.astimezone(UTC).time() != time()]
         if late:
@@ -247,6 +250,23 @@ def _check_same(name: str, array: pa.Array, values: Sequence[Any]) -> None:
         for value, narrow in zip(values, array.to_pylist(), strict=True):
             if narrow is not None and value is not None and math.isinf(narrow) and not math.isinf(value):
                 raise BadInput(f"the column {name} is a float of 32 bits, and a row has {value!r}")
+
+
+def _takes(column: pa.DataType, kind: type) -> bool:
+    """Whether values of a type can be the same ones in a column; JSON is a text."""
+    from pyarrow import types
+
+    if kind is str:
+        return bool(types.is_string(column) or types.is_large_string(column) or types.is_string_view(column))
+    if kind is bytes:
+        stored = getattr(column, "storage_type", column)  # a UUID is 16 bytes
+        return bool(types.is_binary(stored) or types.is_large_binary(stored) or types.is_fixed_size_binary(stored))
+    if kind is bool:
+        return bool(types.is_boolean(column))
+    if kind is datetime:
+        return bool(types.is_timestamp(column) or types.is_date(column))
+    is_number = types.is_integer(column) or types.is_floating(column)
+    return bool(is_number or (kind is int and types.is_decimal(column)))
 
 
 def _advice(name: str, found: Progress, delivery: Delivery, number: int) -> str:
