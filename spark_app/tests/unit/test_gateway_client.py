@@ -139,6 +139,16 @@ def test_a_decision_is_not_sent_again_when_the_gateway_may_have_got_it(
     assert len(gateway.asked) == 2
 
 
+@pytest.mark.parametrize("refusal", [(503, "Busy"), (429, "TooManyRequests")])
+def test_a_decision_is_sent_again_when_the_gateway_did_not_begin_with_it(refusal: tuple[int, str]) -> None:
+    gateway = Scripted(answer(*refusal), httpx.ConnectError("refused"), answer(*refusal), done())
+    assert gateway.send(DECISION) == [b"done"]
+    with pytest.raises(StoreUnavailable, match=f"says {refusal[1]}"):
+        Scripted(answer(*refusal)).send(DECISION)
+    with pytest.raises(OutcomeUnknown):  # a proxy says so, of which nothing is known
+        Scripted(httpx.Response(refusal[0], text="busy"), done()).send(DECISION)
+
+
 def test_pauses_grow_and_heed_the_gateway_when_it_stays_busy() -> None:
     gateway = Scripted(answer(503, "Busy"))
     with pytest.raises(StoreUnavailable):

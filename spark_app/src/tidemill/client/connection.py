@@ -33,6 +33,9 @@ _T = TypeVar("_T")
 _FIRST_PAUSE_MS = 50.0
 _PAUSE_MS_MAX = 3_000.0
 _RETRIED = frozenset({408, 429, 502, 503, 504})
+_BEFORE_ANY_WORK = frozenset({"Busy", "TooManyRequests"})
+"""What a gateway says of a request that it did not begin with: it has no place for it, or its token asks too much."""
+
 _CLASSES: Mapping[str, type[TidemillError]] = {
     kind.code: kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, TidemillError)
 }
@@ -41,7 +44,7 @@ _CLASSES: Mapping[str, type[TidemillError]] = {
 @dataclass(frozen=True)
 class Request:
     """One request; `is_write` is whether a repeat needs a key, which `headers` then has. `is_once`: a repeat may get
-    another answer, so it is sent again only while no gateway was reached.
+    another answer, so it is sent again only while no gateway began with it.
     """
 
     method: str
@@ -123,7 +126,7 @@ class Connection:
         deadline = self._clock.monotonic_ms() + self._retry_ms
         pause_ms, is_unknown = _FIRST_PAUSE_MS, False
         while True:
-            error, hint_ms, is_reached = self._tried(request)
+            error, hint_ms, is_begun = self._tried(request)
             if not isinstance(error, TidemillError):
                 return error
             is_unknown = is_unknown or isinstance(error, OutcomeUnknown)
@@ -131,7 +134,7 @@ class Connection:
                 # Of an append that was done nothing is known either, once others appended much under its name.
                 is_open = self._is_closed or isinstance(error, errors.SequenceUnknown)
                 raise _given_up(error, is_unknown) if is_open else error
-            if request.is_once and is_reached:
+            if request.is_once and is_begun:
                 raise error
             pause = max(pause_ms * (0.5 + int.from_bytes(os.urandom(2), "big") / 2**17), hint_ms)
             if self._clock.monotonic_ms() + pause > deadline:
@@ -141,7 +144,7 @@ class Connection:
 
     def _tried(self, request: Request) -> tuple[Any, float, bool]:
         """The answer or an error, how long the gateway wants to be left alone, in milliseconds, and whether it may have
-        got the request.
+        begun with the request.
         """
         kind = {"content-type": request.kind} if request.body is not None else {}
         headers = {**own_headers(), **(request.headers or {}), **kind}
@@ -161,7 +164,8 @@ class Connection:
         if found.is_success:
             is_packed = found.headers.get("content-type", "").startswith(MSGPACK)
             return (unpack(found.content) if is_packed else found.content), 0.0, True
-        return error_of(found.status_code, found.content, request.is_write), _hint_ms(found.headers), True
+        is_begun = _told(found.content).get("code") not in _BEFORE_ANY_WORK
+        return error_of(found.status_code, found.content, request.is_write), _hint_ms(found.headers), is_begun
 
 
 def _hint_ms(headers: Mapping[str, str]) -> float:
@@ -178,21 +182,27 @@ def _given_up(error: TidemillError, is_unknown: bool) -> TidemillError:
 
 def error_of(status: int, content: bytes, is_write: bool) -> TidemillError:
     """The library's error for an answer of the gateway, or of a proxy in front of it."""
-    try:
-        given = msgspec.json.decode(content)["error"]
-        code, message = str(given["code"]), str(given["message"])
-    except (ValueError, KeyError, TypeError):
-        given, code, message = {}, "", f"The gateway answered {status}: {content[:200]!r}."
+    given = _told(content)
+    code, message = given.get("code", ""), given.get("message", f"The gateway answered {status}: {content[:200]!r}.")
     kind = _CLASSES.get(code)
     if kind is None:
         if status in _RETRIED:
-            is_open = is_write and code not in ("Busy", "Timeout", "NotReady", "TooManyRequests")
+            is_open = is_write and code not in _BEFORE_ANY_WORK | {"Timeout", "NotReady"}
             return OutcomeUnknown(message) if is_open else StoreUnavailable(message)
         kind = BadInput if status < 500 else TidemillError
     if issubclass(kind, DefinitionError):
         return kind(message)
     context = {name: given[name] for name in ("index", "at") if name in given}
     return kind(message, **context)
+
+
+def _told(content: bytes) -> dict[str, Any]:
+    """What a gateway says of an error; nothing where a proxy in front of it answered."""
+    try:
+        given = msgspec.json.decode(content)["error"]
+        return {**given, "code": str(given["code"]), "message": str(given["message"])}
+    except (ValueError, KeyError, TypeError):
+        return {}
 
 
 def packed(value: Any, what: str = "The request", refusal: type[BadInput] = BadInput) -> bytes:
