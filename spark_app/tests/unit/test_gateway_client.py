@@ -71,6 +71,18 @@ PASSING: list[Callable[[], Answer]] = [
 ]
 
 
+def test_an_append_is_sent_again_when_something_else_than_a_gateway_answered() -> None:
+    """A page of a proxy's, which says 200 and did nothing."""
+    page = httpx.Response(200, text="<h1>Sign in</h1>", headers={"content-type": "text/html"})
+    gateway = Scripted(page, httpx.Response(200), done())
+    assert gateway.send(APPEND) == [b"done"]
+    assert len(gateway.asked) == 3
+    with pytest.raises(OutcomeUnknown, match="answered 200 as no gateway does, with text/html: .*Sign in"):
+        Scripted(page).send(APPEND)
+    with pytest.raises(BadInput, match="http://gateway answered 200 as no gateway does"):
+        Scripted(page).send(SELECT)
+
+
 @pytest.mark.parametrize("failure", PASSING)
 @pytest.mark.parametrize("request_", [APPEND, SELECT])
 def test_a_request_is_sent_again_as_it_was_when_that_may_help(failure: Callable[[], Answer], request_: Request) -> None:

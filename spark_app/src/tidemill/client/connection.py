@@ -162,10 +162,17 @@ class Connection:
             text = f"{self.url} broke off: {type(error).__name__}: {error}"
             return (OutcomeUnknown(text) if request.is_write else StoreUnavailable(text)), 0.0, True
         if found.is_success:
-            is_packed = found.headers.get("content-type", "").startswith(MSGPACK)
-            return (unpack(found.content) if is_packed else found.content), 0.0, True
+            return self._answer(found, request.is_write), 0.0, True
         is_begun = _told(found.content).get("code") not in _BEFORE_ANY_WORK
         return error_of(found.status_code, found.content, request.is_write), _hint_ms(found.headers), is_begun
+
+    def _answer(self, found: httpx.Response, is_write: bool) -> Any:
+        """What a gateway answered, or an error: a proxy may show a page of its own, and do nothing."""
+        kind = found.headers.get("content-type", "")
+        if kind.startswith(MSGPACK):
+            return unpack(found.content)
+        text = f"{self.url} answered {found.status_code} as no gateway does, with {kind or 'no type'}:"
+        return (OutcomeUnknown if is_write else BadInput)(f"{text} {found.content[:200]!r}")
 
 
 def _hint_ms(headers: Mapping[str, str]) -> float:
