@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemill import BadInput, BadPath, Constant, Expr, Ops, Path, UnknownName
+from tidemill import BadInput, BadPath, Constant, Expr, KeyReused, Ops, Path, RecordRefused, UnknownName
 from tidemill.api.path import path_of
 from tidemill.client import Client
 from tidemill.client.connection import Connection, Request
@@ -334,3 +334,23 @@ def test_an_append_may_be_done_when_its_repeat_is_no_longer_known() -> None:
         gateway.send(APPEND)
     with pytest.raises(SequenceUnknown):
         gateway.send(APPEND)
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "kind"),
+    [
+        (401, "Unauthorized", OutcomeUnknown),
+        (403, "Forbidden", OutcomeUnknown),
+        (404, "UnknownName", OutcomeUnknown),
+        (500, "CorruptState", OutcomeUnknown),
+        (422, "RecordRefused", RecordRefused),
+        (422, "KeyReused", KeyReused),
+    ],
+)
+def test_an_append_may_be_done_when_its_repeat_is_refused_for_what_changed_meanwhile(
+    status: int, code: str, kind: type[TidemillError]
+) -> None:
+    gateway = Scripted(httpx.RemoteProtocolError("restarted"), answer(status, code))
+    with pytest.raises(TidemillError, match=f"says {code}") as raised:
+        gateway.send(APPEND)
+    assert type(raised.value) is kind

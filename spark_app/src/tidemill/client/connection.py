@@ -131,9 +131,10 @@ class Connection:
                 return error
             is_unknown = is_unknown or isinstance(error, OutcomeUnknown)
             if not isinstance(error, (errors.RetryableError, OutcomeUnknown)):
-                # Of an append that was done nothing is known either, once others appended much under its name.
-                is_open = self._is_closed or isinstance(error, errors.SequenceUnknown)
-                raise _given_up(error, is_unknown) if is_open else error
+                # Only these two say that the try before was not done either. Others do not: a token that was taken back
+                # meanwhile, or so many appends under its name that nothing is known of this one any more.
+                is_settled = isinstance(error, (errors.RecordRefused, errors.KeyReused))
+                raise error if is_settled else _given_up(error, is_unknown)
             if request.is_once and is_begun:
                 raise error
             pause = max(pause_ms * (0.5 + int.from_bytes(os.urandom(2), "big") / 2**17), hint_ms)
