@@ -30,11 +30,12 @@ from tidemill import (
 )
 from tidemill.clients.barrier import barriers_from
 from tidemill.clients.pages import Cursor, pages
+from tidemill.gateway import depots
 from tidemill.gateway.app import make_app
 from tidemill.gateway.modules import Modules
 from tidemill.gateway.settings import GatewaySettings
 from tidemill.journal.definition_log import DefinitionLog
-from tidemill.values.errors import MicrobatchFails
+from tidemill.values.errors import MicrobatchFails, StoreUnavailable
 
 KEYS = [f"k{n:03}" for n in range(250)] + ["*star", "$$sigil", "#__S", ""]
 
@@ -162,10 +163,27 @@ def test_others_are_served_when_as_many_requests_wait_as_may() -> None:
             assert (refused.status_code, refused.json()["error"]["code"]) == (503, "Busy")
             told = http.post(f"{url}/depots/pairs/append?wait=processed", json={"record": ["x", "a"]}).json()
             assert (told["appended"], told["processed"]) == (1, False)
+            assert told["message"].startswith("The records are appended.") and "Nothing" not in told["message"]
             assert http.post(f"{url}/pstates/counts/select", json={"path": ["x"]}).status_code == 200
             waiting.give_back(1, 0)
             for _ in range(2):  # a place is given back, however a wait ends
                 assert http.post(f"{url}/wait", json={}).json()["processed"] is True
+
+
+def test_an_append_that_is_done_names_no_store_when_nobody_knows_whether_it_is_processed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def away(*_: Any) -> Any:
+        raise StoreUnavailable("s3://hidden/prefix/modules/Pairs does not answer")
+
+    with InProcessCluster.create(engine="local") as cluster:
+        cluster.launch_module(Pairs(), LaunchConfig(2, 1))
+        monkeypatch.setattr(depots, "barrier_of", away)
+        with TestClient(make_app(Modules(cluster.store), GatewaySettings())) as http:
+            asked = http.post("/api/v1/modules/Pairs/depots/pairs/append?wait=processed", json={"record": ["x", "a"]})
+    told = asked.json()
+    assert (told["appended"], told["processed"]) == (1, False)
+    assert "hidden" not in told["message"] and "StoreUnavailable" in told["message"]
 
 
 def test_an_append_is_answered_when_it_is_processed_or_when_its_time_is_over() -> None:

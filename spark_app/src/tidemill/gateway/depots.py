@@ -40,7 +40,7 @@ from tidemill.gateway.formats import (
 from tidemill.gateway.guard import ACCESS
 from tidemill.gateway.waits import WAIT_SHARE, is_processed
 from tidemill.values import columns
-from tidemill.values.errors import TidemillError
+from tidemill.values.errors import TidemillError, UserCodeError
 
 RECORDS_MAX = 100_000
 """How many records one read gives at most."""
@@ -122,8 +122,11 @@ async def _processed(request: Request, depot: str, appended: Appended, seconds: 
     try:
         watch = await gateway.work.read(lambda: _watch(gateway, depot, appended), ticket)
         return {"processed": await is_processed(gateway, watch, ticket, seconds)}
-    except TidemillError as error:
+    except UserCodeError as error:
         return {"processed": False, "message": str(error)}
+    except TidemillError as error:  # its text may name the store, or say that nothing was done
+        text = f"The records are appended. Whether they are processed cannot be told now ({error.code}): wait for it."
+        return {"processed": False, "message": text}
 
 
 def _watch(gateway: Gateway, depot: str, appended: Appended) -> ProcessedWatch:
