@@ -72,6 +72,25 @@ def test_a_depot_keeps_its_sigil_when_a_pstate_has_its_name(store: ObjectStore) 
     assert run_sql(store, 'select w.k0, d.record from words w, "*words" d', "Other").rows == [["a", '"a"']]
 
 
+def test_a_table_is_its_own_when_its_name_could_be_one_of_ours(tmp_path: Path) -> None:
+    class Numbered(Module):
+        def define(self, setup: Any, topologies: Any) -> None:
+            setup.declare_depot("*words", Depot.random())
+            mb = topologies.microbatch("mb")
+            for name in ("$$tidemill_1", "$$tidemill_0", "$$*"):
+                mb.pstate(name, PState.map_schema(str, int))
+            words = mb.source("*words").out("*m").explode_microbatch("*m").out("*w")
+            words.local_transform("$$tidemill_0", _one())
+
+    with InProcessCluster.create(engine="local", store=tmp_path) as cluster:
+        cluster.launch_module(Numbered(), LaunchConfig(1, 1))
+        cluster.cluster_depot("Numbered", "*words").append("a")
+        cluster.wait_for_microbatch_processed_count("Numbered", "mb", 1)
+        assert run_sql(cluster.store, "select k0 from Numbered.tidemill_0").rows == [["a"]]
+        assert run_sql(cluster.store, "select k0 from Numbered.tidemill_1").rows == []
+        assert run_sql(cluster.store, 'from "$$*"').rows == []
+
+
 def test_all_tables_are_listed_when_a_query_asks_for_them(store: ObjectStore) -> None:
     found = run_sql(
         store, "select table_schema, table_name from information_schema.tables where table_schema != 'main'"

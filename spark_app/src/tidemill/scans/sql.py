@@ -150,8 +150,9 @@ class _StoreTables:
             if stored.is_private:
                 continue
             layout = info_of(stored, client.migrations).layout
+            plain = plain_name(stored.name) or stored.name
             for table, table_id in table_names(layout).items():
-                name = f"{plain_name(stored.name)}.{table}" if table else plain_name(stored.name)
+                name = f"{plain}.{table}" if table else plain
                 opened = partial(self._pinned, client, topology.name, stored.name, table)
                 yield self._source(name, schema_of(layout.tables[table_id]), opened)
 
@@ -246,8 +247,9 @@ def _register(connection: duckdb.DuckDBPyConnection, tables: _StoreTables, modul
         schema = f"{_CATALOG}.{_quoted(module)}"
         connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
         for source in tables.of_module(module):
-            connection.register(f"tidemill_{count}", lazy_frame(source, f"{module}/{source.name}"))
-            connection.execute(f"CREATE VIEW {schema}.{_quoted(source.name)} AS SELECT * FROM tidemill_{count}")
+            name = f"frame/{count}"  # nothing in a store has such a name
+            connection.register(name, lazy_frame(source, f"{module}/{source.name}"))
+            connection.execute(f"CREATE VIEW {schema}.{_quoted(source.name)} AS SELECT * FROM {_quoted(name)}")
             count += 1
     if len(modules) == 1:
         connection.execute(f"USE {_CATALOG}.{_quoted(modules[0])}")
