@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
 
 import polars as pl
+import pyarrow as pa
 import pyarrow.parquet as pq
 import typer
 
@@ -21,13 +24,15 @@ from tidemill.cli.loading import (
     stored_definition,
 )
 from tidemill.cli.output import command, say, show_json, wants_json
+from tidemill.cli.whole_files import written_whole
 from tidemill.definition.migrating import known_migrations, steps_of
 from tidemill.journal.commit_log import CommitLog
 from tidemill.journal.snapshot import Snapshot
 from tidemill.scans import export as exports
+from tidemill.scans.pstates import tasks_of
 from tidemill.store.objects import NotFound, ObjectStore
 from tidemill.tables.stored_parts import part_loader
-from tidemill.tables.tables import Layout, layout_of
+from tidemill.tables.tables import Layout, Table, layout_of
 from tidemill.values.errors import SnapshotExpired
 
 
@@ -53,7 +58,9 @@ def export(
     folder.mkdir(parents=True, exist_ok=True)
     known = known_migrations(record_module(load_module(code))) if code else {}
     layout = layout_of(found.schema, steps_of(found, known))
-    files = _write(found.id, layout, snapshot, part_loader(opened.url, prefix, True), folder, pstate)
+    loader, tasks = part_loader(opened.url, prefix, True), tasks_of(definition, found)
+    rows = exports.export(found.id, layout, snapshot, loader, initial=found.initial_value, tasks=tasks)
+    files = _write(layout, rows, folder, pstate)
     if json_:
         show_json({"entry": number, "files": files})
         return
@@ -79,24 +86,27 @@ def snapshot_of(store: ObjectStore, prefix: str, at: int | None) -> tuple[int, S
         ) from error
 
 
-def _write(
-    pstate_id: str, layout: Layout, snapshot: Snapshot, loader: Any, folder: Path, name: str
-) -> list[dict[str, Any]]:
+def _write(layout: Layout, chunks: Iterable[tuple[str, pl.DataFrame]], folder: Path, name: str) -> list[dict[str, Any]]:
+    """The files of all tables, also of those without rows: what an older export left there would pass for them."""
     tables = layout.tables
     names = {table: _file(folder, name, table, len(tables)) for table in tables}
-    writers: dict[str, pq.ParquetWriter] = {}
     rows = dict.fromkeys(tables, 0)
-    try:
-        for table, frame in exports.export(pstate_id, layout, snapshot, loader):
-            data = exports.readable(tables[table], frame).to_arrow(compat_level=pl.CompatLevel.oldest())
-            writer = writers.get(table) or pq.ParquetWriter(names[table], data.schema)
-            writers[table] = writer
-            writer.write_table(data.cast(writer.schema))
+    with ExitStack() as files:
+        writers = {}
+        for table, file in names.items():
+            beside = files.enter_context(written_whole(file))
+            schema = _arrow(tables[table], exports.no_rows(tables[table])).schema
+            writers[table] = files.enter_context(pq.ParquetWriter(beside, schema))
+        for table, frame in chunks:
+            schema = writers[table].schema
+            data = _arrow(tables[table], frame).select(schema.names).cast(schema)
+            writers[table].write_table(data)
             rows[table] += data.num_rows
-    finally:
-        for writer in writers.values():
-            writer.close()
-    return [{"table": table, "file": str(names[table]), "rows": rows[table]} for table in tables if table in writers]
+    return [{"table": table, "file": str(names[table]), "rows": rows[table]} for table in tables]
+
+
+def _arrow(table: Table, rows: pl.DataFrame) -> pa.Table:
+    return exports.readable(table, rows).to_arrow(compat_level=pl.CompatLevel.oldest())
 
 
 def _file(folder: Path, name: str, table: str, count: int) -> Path:

@@ -11,6 +11,7 @@ import typer
 
 from tidemill.cli.loading import STORE_DEFAULT, JsonOption, StoreOption, existing_store
 from tidemill.cli.output import command, say, show_json, show_table, time_text, wants_json
+from tidemill.cli.whole_files import written_whole
 from tidemill.values.errors import BadInput
 
 if TYPE_CHECKING:
@@ -101,7 +102,8 @@ def export(
     }
     if file.suffix not in writers:
         raise BadInput(f"{file} is none of {', '.join(writers)}.")
-    writers[file.suffix](file)
+    with written_whole(file) as beside:
+        writers[file.suffix](beside)
     if json_:
         show_json({"dataset": dataset, "rows": frame.height, "file": str(file)})
     else:

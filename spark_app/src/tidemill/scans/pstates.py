@@ -20,7 +20,7 @@ from tidemill.language.schema import Leaf, Schema
 from tidemill.pstate.info import PStateInfo
 from tidemill.scans.bounds import Bounds
 from tidemill.scans.columns import column_type, key_type, series_of_keys, series_of_values, shown_names
-from tidemill.scans.table_rows import ALL_TASKS, live_rows
+from tidemill.scans.table_rows import ALL_TASKS, initial_rows, live_rows
 from tidemill.store.objects import NotFound
 from tidemill.store.urls import open_store
 from tidemill.tables.codecs import key_codec, value_codec
@@ -105,7 +105,8 @@ class PStateScan:
             for start in range(0, rows.height, batch_rows):
                 yield rows.slice(start, batch_rows)
         if not self.table.keys:
-            yield from self._initial_rows(written, tasks)
+            missing = [task for task in (range(self.tasks) if tasks is None else tasks) if task not in written]
+            yield from initial_rows(self.table, self.info.initial_value, missing)
 
     def _asked_tasks(self, bounds: Bounds) -> list[int] | None:
         allowed = bounds.get(TASK)
@@ -113,16 +114,6 @@ class PStateScan:
             return None
         tasks = range(self.tasks) if self.of_tasks is None else self.of_tasks
         return [task for task in tasks if allowed is None or allowed.values is None or task in allowed.values]
-
-    def _initial_rows(self, written: set[int], tasks: Sequence[int] | None) -> Iterator[pl.DataFrame]:
-        """A plain value that was never written is its initial value."""
-        initial, stored = self.info.initial_value, self.table.value
-        if initial is None or stored is None or self.table_id != "0":
-            return
-        missing = [t for t in (range(self.tasks) if tasks is None else tasks) if t not in written]
-        if missing:
-            value = value_codec(stored).series([value_codec(stored).check(initial)] * len(missing))
-            yield pl.DataFrame({TASK: pl.Series(missing, dtype=pl.Int32), "value": value})
 
     def _shown(self, rows: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
         return pl.DataFrame([self._column(rows, name) for name in columns])

@@ -17,7 +17,7 @@ import polars as pl
 from tidemill.journal.snapshot import TaskSet
 from tidemill.scans.bounds import Allowed, Bounds
 from tidemill.tables.chunking import chunks
-from tidemill.tables.codecs import Misfit, key_codec
+from tidemill.tables.codecs import Misfit, key_codec, value_codec
 from tidemill.tables.container import OPERAND
 from tidemill.tables.folding import CombinerNames, common_combiner_names, resolve
 from tidemill.tables.sorted_table import SortedTable
@@ -116,6 +116,14 @@ def live_rows(
             rows, _ = resolve(table, frames, is_base=True)
             if rows.height:
                 yield rows
+
+
+def initial_rows(table: Table, initial: Any, tasks: Sequence[int]) -> Iterator[pl.DataFrame]:
+    """The rows of tasks on which a plain value was never written: its initial value."""
+    if initial is not None and table.value is not None and table.id == "0" and tasks:
+        codec = value_codec(table.value)
+        value = codec.series([codec.check(initial)] * len(tasks))
+        yield pl.DataFrame({"task": pl.Series(tasks, dtype=pl.Int32), "value": value})
 
 
 def _are_many(ranges: int, levels: Sequence[Sequence[SortedTable]]) -> bool:
