@@ -34,6 +34,7 @@ from tidemill import (
 from tidemill.depot.retention import RollingLimits, roll
 from tidemill.scans import table_rows
 from tidemill.scans.bounds import Allowed, bounds_of, terms_of
+from tidemill.scans.columns import check_fit
 from tidemill.store.urls import forget_stores
 from tidemill.tables.sorted_table import SortedTable
 
@@ -356,6 +357,24 @@ def test_a_field_of_another_type_is_refused_when_polars_would_make_another_value
     frame = tidemill.scan_depot(events.store, "Shapes", "*events", schema={field: kind})
     with pytest.raises((SchemaMismatch, pl.exceptions.ComputeError), match=f"has a field '{field}' that is no"):
         frame.collect()
+
+
+@pytest.mark.parametrize(
+    ("kind", "kept", "changed"),
+    [
+        (pl.Float64, [2**53, -(2**62), 0.1, float("nan"), float("inf"), 1e300], [2**53 + 1, 2**63 - 1]),
+        (pl.Float32, [2**24, 0.1, float("nan"), float("-inf"), 1e38], [2**24 + 1, 1e39, -1e300]),
+        (pl.Datetime("ms"), [at(5), at(5).replace(microsecond=7000)], [at(5).replace(microsecond=7001)]),
+        (pl.List(pl.Float64), [[1, 0.5, None]], [[0.5, 2**53 + 1]]),
+        (pl.Struct({"n": pl.Float64}), [{"n": 1}], [{"n": 2**53 + 1}]),
+    ],
+    ids=str,
+)
+def test_a_value_fits_a_column_when_it_stays_the_same_one(kind: Any, kept: list[Any], changed: list[Any]) -> None:
+    check_fit(kind, [None, *kept])
+    for value in changed:
+        with pytest.raises(TypeError, match="found "):
+            check_fit(kind, [value])
 
 
 def test_named_fields_are_columns_when_the_caller_says_their_types(events: InProcessCluster) -> None:

@@ -11,7 +11,8 @@ import datetime
 import json
 from collections.abc import Callable, Collection, Iterable
 from functools import lru_cache
-from typing import Any
+from struct import pack, unpack
+from typing import Any, Final
 
 import polars as pl
 
@@ -120,7 +121,8 @@ def series_of_keys(name: str, kind: str, keys: Column) -> pl.Series:
 
 def check_fit(dtype: Any, values: Iterable[Any]) -> None:
     """Raises TypeError at the first value that Polars would make another one of: it takes numbers for times, makes
-    texts of what is in structs, and nothing of all that has no type.
+    texts of what is in structs, and nothing of all that has no type; it rounds whole numbers that no float is, makes
+    infinite ones of numbers beyond 32 bits, and cuts microseconds off. Digits of a fraction are no other value.
     """
     for value in values:
         if value is not None and not _fits(dtype, value):
@@ -142,10 +144,24 @@ def _fits(dtype: Any, value: Any) -> bool:
     if isinstance(value, bool):
         return bool(dtype == pl.Boolean)
     if isinstance(value, (int, float)):
-        return bool(dtype.is_numeric())
+        return bool(dtype.is_numeric()) and (not dtype.is_float() or _is_kept(dtype, value))
     if isinstance(value, datetime.datetime):
-        return bool(dtype.is_temporal()) and dtype not in (pl.Date, pl.Time)
+        is_time = bool(dtype.is_temporal()) and dtype not in (pl.Date, pl.Time)
+        return is_time and (getattr(dtype, "time_unit", "") != "ms" or value.microsecond % 1000 == 0)
     return not isinstance(dtype, (pl.List, pl.Array, pl.Struct))
+
+
+_FORMS: Final = {pl.Float16: "<e", pl.Float32: "<f"}
+
+
+def _is_kept(dtype: Any, value: float) -> bool:
+    """Whether a column of floats has a number as it is, but for the digits of a fraction."""
+    try:
+        form = _FORMS.get(dtype, "<d")
+        [held] = unpack(form, pack(form, value))
+    except OverflowError:
+        return False
+    return isinstance(value, float) or int(held) == value
 
 
 def field_of(records: Column, name: Any) -> Column:
