@@ -26,6 +26,7 @@ from tidemill.cli.output import command, counted, messages, say, show_json, want
 from tidemill.clients.depot import DepotHandle
 from tidemill.definition.definition import StoredDefinition
 from tidemill.journal.clock import SystemClock
+from tidemill.language.schema import Schema
 from tidemill.store.objects import ObjectStore
 from tidemill.values.errors import BadInput, OutcomeUnknown, TidemillError
 
@@ -57,7 +58,8 @@ def append(
     began, appended = time.monotonic(), 0
     with _progress(depot, file != "-", json_) as show:
         end = ""
-        batches = _batches(file, _format_of(file, format_))
+        stored = definition.depots.get(depot)
+        batches = _batches(file, _format_of(file, format_), None if stored is None else stored.schema)
         while (batch := _next(batches, appended, end)) is not None:
             try:
                 handle.append_many(batch.records)
@@ -136,7 +138,7 @@ def _format_of(file: str, chosen: str) -> str:
     return known
 
 
-def _batches(file: str, kind: str) -> Iterator[AppendBatch]:
+def _batches(file: str, kind: str, schema: Schema | None) -> Iterator[AppendBatch]:
     if file == "-":
         if kind != "json":
             raise BadInput("stdin takes JSON lines only; write CSV or Parquet to a file first.")
@@ -147,4 +149,4 @@ def _batches(file: str, kind: str) -> Iterator[AppendBatch]:
         return json_file(Path(file))
     from tidemill.cli.table_batches import csv_file, parquet_file  # loads Polars and PyArrow's Parquet
 
-    return {"csv": csv_file, "parquet": parquet_file}[kind](Path(file))
+    return csv_file(Path(file), schema) if kind == "csv" else parquet_file(Path(file))

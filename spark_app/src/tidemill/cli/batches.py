@@ -31,7 +31,7 @@ class AppendBatch:
 
 def json_file(path: Path) -> Iterator[AppendBatch]:
     """The records of a file of JSON lines, in batches. Raises RecordRefused at a line that is no JSON."""
-    with open(path, encoding="utf-8", errors="surrogateescape") as lines:
+    with open(path, encoding="utf-8-sig", errors="surrogateescape") as lines:  # some editors begin files with a mark
         chunks = iter(lambda: list(itertools.islice(lines, BATCH_RECORDS)), [])
         yield from json_batches(chunks, path.stat().st_size)
 
@@ -57,7 +57,10 @@ def _parsed(line: str, number: int) -> Any:
         line.encode()
         return json.loads(line.strip())
     except json.JSONDecodeError as error:
-        raise RecordRefused(f"Line {number} is not JSON: {error.msg} at column {error.colno}.") from error
+        text = f"Line {number} is not JSON: {error.msg} at column {error.colno}."
+        if number == 1 and line.strip() in ("[", "{"):
+            text += " One record a line is read, not one value over several lines: convert it with `jq -c '.[]'`."
+        raise RecordRefused(text) from error
     except UnicodeEncodeError as error:
         raise RecordRefused(f"Line {number} is not UTF-8; convert the input first.") from error
     except (RecursionError, ValueError) as error:

@@ -11,7 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tidemill.cli.batches import BATCH_RECORDS, AppendBatch
+from tidemill.language.schema import FixedKeysSchema, Leaf, MapSchema, Schema
 from tidemill.values.errors import RecordRefused
+
+ANY = Leaf("object")
+_LEADING_ZERO = r"^-?0[0-9]"
+"""What is written as no number is, as a postal code or an article's: as a number it would lose its zeros."""
 
 
 def _row_batch(frame: pl.DataFrame, before: int, total: int) -> AppendBatch:
@@ -22,8 +27,10 @@ def _row_batch(frame: pl.DataFrame, before: int, total: int) -> AppendBatch:
     return AppendBatch(frame, read / max(1, total), lambda index: f"Row {before + index + 1}", f"row {read + 1}")
 
 
-def csv_file(path: Path) -> Iterator[AppendBatch]:
-    """The rows of a CSV file with a header, in batches; Polars infers the types of columns from all rows.
+def csv_file(path: Path, schema: Schema | None = None) -> Iterator[AppendBatch]:
+    """The rows of a CSV file with a header, in batches.
+
+    The depot's `schema` says which columns are texts. Where it says nothing, Polars infers types from all rows.
 
     Raises:
         RecordRefused: it is not CSV.
@@ -31,11 +38,29 @@ def csv_file(path: Path) -> Iterator[AppendBatch]:
     if fault := _header_fault(path):
         raise RecordRefused(f"{path} is not CSV: {fault}.")
     try:
-        frame = pl.read_csv(path, infer_schema_length=None)
+        frame = _typed_csv(path, schema)
     except pl.exceptions.PolarsError as error:
         raise RecordRefused(f"{path} is not CSV: {_csv_fault(path) or str(error).splitlines()[0]}.") from error
     for start in range(0, frame.height, BATCH_RECORDS):
         yield _row_batch(frame.slice(start, BATCH_RECORDS), start, frame.height)
+
+
+def _typed_csv(path: Path, schema: Schema | None) -> pl.DataFrame:
+    fields = {name: _field(schema, name) for name in pl.scan_csv(path, infer_schema=False).collect_schema()}
+    texts = {name: pl.String() for name, field in fields.items() if field == Leaf("str")}
+    frame = pl.read_csv(path, infer_schema_length=None, schema_overrides=texts)
+    free = [name for name, dtype in frame.schema.items() if dtype.is_numeric() and fields[name] in (None, ANY)]
+    if not free:
+        return frame
+    written = pl.read_csv(path, columns=free, infer_schema=False)
+    return frame.with_columns(column for column in written if column.str.contains(_LEADING_ZERO).any())
+
+
+def _field(schema: Schema | None, name: str) -> Schema | None:
+    """What the schema of a depot's records says of one of their fields; None if it says nothing."""
+    if isinstance(schema, FixedKeysSchema):
+        return schema.field(name)
+    return schema.value if isinstance(schema, MapSchema) else None
 
 
 def _header_fault(path: Path) -> str:
