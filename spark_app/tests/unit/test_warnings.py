@@ -128,6 +128,36 @@ def constant_key(setup: Any, topologies: Any) -> None:
     fields(setup, topologies, Depot.hash_by("user")).compound_agg("$$p", counted("all"))  # <- fault
 
 
+@wrong("The key of '$$p' is the text 'user' in every row.")
+def key_whose_asterisk_was_forgotten(setup: Any, topologies: Any) -> None:
+    fields(setup, topologies, Depot.hash_by("user")).compound_agg("$$p", counted("user"))  # <- fault
+
+
+@wrong("The key of '$$g' is the text 'page' in every row.")
+def inner_key_whose_asterisk_was_forgotten(setup: Any, topologies: Any) -> None:
+    setup.declare_depot("*d", Depot.hash_by("user"))
+    mb = topologies.microbatch("mb")
+    pages = PState.fixed_keys_schema("page", PState.map_schema(str, int))  # a key of a record is rightly a text
+    mb.pstate("$$g", PState.map_schema(str, pages))
+    chain = mb.source("*d").out("*mb").explode_microbatch("*mb").out("*r").fields("*r", "user", "page")
+    chain.compound_agg("$$g", CompoundAgg.map("*user", CompoundAgg.map("page", counted("page"))))  # <- fault
+
+
+@wrong("The key of '$$p' is the text 'user' in every row.")
+def key_of_a_path_whose_asterisk_was_forgotten(setup: Any, topologies: Any) -> None:
+    fields(setup, topologies, Depot.hash_by("user")).local_transform("$$p", Path.key("user").term_val(1))  # <- fault
+
+
+@wrong("No record has the field 'usr': the schema of '*d' lacks it.")
+def field_that_the_schema_lacks(setup: Any, topologies: Any) -> None:
+    setup.declare_depot("*d", Depot.hash_by("user")).schema(PState.fixed_keys_schema("user", str))
+    mb = topologies.microbatch("mb")
+    mb.pstate("$$p", PState.map_schema(str, int))
+    chain = mb.source("*d").out("*mb").explode_microbatch("*mb").out("*r")
+    chain = chain.each(Ops.GET, "*r", "usr").out("*usr").hash_partition("*usr")  # <- fault
+    chain.compound_agg("$$p", counted("*usr"))
+
+
 @wrong('under the key "*user"')
 def variable_that_was_changed(setup: Any, topologies: Any) -> None:
     chain = fields(setup, topologies, Depot.hash_by("user")).each(domain, "*user").out("*user")

@@ -9,7 +9,7 @@ from typing import Any
 from tidemill.language import dataflow as df
 from tidemill.language.dataflow import Arg, Const, Location, Node, QueryDeclaration, SourceDeclaration, Var
 from tidemill.language.operations import Op
-from tidemill.language.schema import MapSchema
+from tidemill.language.schema import FixedKeysSchema, MapSchema
 from tidemill.plan.branches import explicit_block, explicit_source
 from tidemill.plan.captures import captures_of
 from tidemill.plan.check.context import Context
@@ -66,6 +66,7 @@ class SourceFollower:
 
     def _each(self, node: df.Each, rows: Rows) -> Rows:
         symbols = [symbol(arg, rows.values) for arg in node.args]
+        self._field(node, symbols)
         call = node.function.call
         if isinstance(call, Op) and call.emits == "expand":
             return expanded(rows, symbols[0], node.outs)
@@ -76,6 +77,20 @@ class SourceFollower:
         if is_followed and len(node.outs) == 1:
             return rows.binding({node.outs[0]: applied(node.function, symbols, node.args)})
         return self._made(node, node.outs, rows)
+
+    def _field(self, node: df.Each, symbols: Sequence[Symbol]) -> None:
+        """A field that the schema of the depot lacks is in no record: `Ops.GET` finds None, `MUST_GET` fails."""
+        if not isinstance(node.function.call, Op) or node.function.name not in ("GET", "MUST_GET"):
+            return
+        depot, name = self._context.depots.get(self._depot), node.args[1]
+        schema = None if depot is None else depot.schema
+        if symbols[0][0] != "record" or not isinstance(schema, FixedKeysSchema) or not isinstance(name, Const):
+            return
+        if schema.field(name.value) is None:
+            known = ", ".join(repr(key) for key, _ in schema.fields)
+            text = f"No record has the field {name.value!r}: the schema of '{self._depot}' lacks it."
+            advice = f"It has {known}: take one of them, or add the field to the schema."
+            self._found.append(Fault(str(node.at), text, advice))
 
     def _made(self, node: Node, outs: Sequence[str], rows: Rows) -> Rows:
         """Variables of which nothing is known but that this node made them."""
@@ -263,11 +278,16 @@ class SourceFollower:
                 self._found.append(Fault(str(at), text, "Write .global_partition() before it."))
             return
         is_there = placement.kind == "by" and placement.by == symbol(key, rows.values)
-        if is_there or placement.kind == "unknown":
+        if is_there or placement.kind == "unknown" or _is_forgotten(key, rows):
             return
         text = f"This {what} '{name}' under the key {shown(key)}, perhaps not on the key's task: {placement.why}."
         advice = f"Write .hash_partition({shown(key)}) before it; clients look for a key on its own task."
         self._found.append(Fault(str(at), text, advice))
+
+
+def _is_forgotten(key: Arg, rows: Rows) -> bool:
+    """Whether the asterisk of a variable is missing: to send rows to the task of that text would be wrong advice."""
+    return isinstance(key, Const) and f"*{key.value}" in rows.values
 
 
 def shown(arg: Arg) -> str:

@@ -31,8 +31,9 @@ def warnings_of(declaration: ModuleDeclaration) -> list[Fault]:
         )
     for topology in declaration.topologies:
         found += _of_topology(context, topology)
+    schemas = {name: pstate.schema for name, (_, pstate) in context.pstates.items()}
     for query in declaration.queries:
-        found += ConstantCheck(query.inputs, list(every_node(query.body))).warnings()
+        found += ConstantCheck(query.inputs, list(every_node(query.body)), schemas).warnings()
         found += SourceFollower(context).follow_query(query)
     return sorted(dict.fromkeys(found), key=lambda warning: warning.place)
 
@@ -46,13 +47,14 @@ def warn(declaration: ModuleDeclaration) -> None:
 
 
 def _of_topology(context: Context, topology: TopologyDeclaration) -> Iterator[Fault]:
+    schemas = {name: pstate.schema for name, (_, pstate) in context.pstates.items()}
     for source in topology.sources:
         if not source.body:
             yield _warning(
                 source.at, f"Nothing follows the source of '{source.depot}'.", "Add its steps, or remove it."
             )
         names = () if source.microbatch is None else (source.microbatch,)
-        yield from ConstantCheck(names, list(every_node(source.body))).warnings()
+        yield from ConstantCheck(names, list(every_node(source.body)), schemas).warnings()
         yield from SourceFollower(context).follow(source)
     nodes = [node for source in topology.sources for node in every_node(source.body)]
     written = {getattr(node, "pstate", None) for node in nodes if not isinstance(node, df.LocalSelect)}

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from tidemill.language import dataflow as df
 from tidemill.language.dataflow import Arg, Const, Function, Location, Node, RecordedExpr
 from tidemill.language.operations import Op
+from tidemill.language.schema import FixedKeysSchema, MapSchema, Schema
 from tidemill.plan.nodes import binds_of
 from tidemill.values.errors import Fault
 
@@ -18,8 +19,9 @@ _OF_NUMBERS = frozenset(
 class ConstantCheck:
     """Looks through the nodes of one source or query, which begin with the variables `names`."""
 
-    def __init__(self, names: Sequence[str], nodes: Sequence[Node]) -> None:
-        self._nodes = nodes
+    def __init__(self, names: Sequence[str], nodes: Sequence[Node], schemas: Mapping[str, Schema]) -> None:
+        """`schemas` are those of the PStates: a constant is the rule as a key of a record, and rare as one of a map."""
+        self._nodes, self._schemas = nodes, schemas
         self._bound = {*names, *(name for node in nodes for name in _bound(node))}
 
     def warnings(self) -> Iterator[Fault]:
@@ -33,6 +35,9 @@ class ConstantCheck:
                 yield from self._all(node.args, node.at, "materialize")
             elif isinstance(node, df.Aggregate):
                 yield from self._tree(node.tree, node.at)
+                yield from self._tree_keys(node, node.tree, self._schemas.get(node.pstate or ""))
+            elif isinstance(node, (df.LocalSelect, df.LocalTransform)):
+                yield from self._path_keys(node, self._schemas.get(node.pstate))
             elif isinstance(node, df.DepotAppend):
                 yield from self._all((node.value,), node.at, "depot_partition_append")
             elif isinstance(node, df.InvokeQuery):
@@ -71,12 +76,40 @@ class ConstantCheck:
         else:
             yield from self._all(tree.args, at, f"Agg.{tree.name}")
 
+    def _tree_keys(self, node: df.Aggregate, tree: df.AggTree, schema: Schema | None) -> Iterator[Fault]:
+        """The keys under which an aggregation writes, of maps; `schema` is what the PState holds here."""
+        for key, inner in tree.entries if isinstance(tree, df.AggMap) else ():
+            if isinstance(schema, MapSchema):
+                yield from self._key(key, node.pstate, node.at)
+            yield from self._tree_keys(node, inner, _below(schema, key))
+
+    def _path_keys(self, node: df.LocalSelect | df.LocalTransform, schema: Schema | None) -> Iterator[Fault]:
+        """The keys with which a path begins, as far as they are those of maps."""
+        for nav in node.path.navs:
+            for key in nav.args if nav.name in ("key", "must") else ():
+                if isinstance(schema, MapSchema):
+                    yield from self._key(key, node.pstate, node.at)
+                schema = _below(schema, key)
+            if nav.name not in ("key", "must"):
+                return
+
+    def _key(self, key: Arg, pstate: str | None, at: Location) -> Iterator[Fault]:
+        if isinstance(key, Const) and self._is_name(key.value):
+            text = f"The key of '{pstate}' is the text {key.value!r} in every row."
+            yield Fault(str(at), text, f'Write "*{key.value}" for the variable.')
+
     def _is_name(self, value: object) -> bool:
         return isinstance(value, str) and f"*{value}" in self._bound
 
     def _warning(self, text: str, what: str, at: Location) -> Fault:
         meant = f'Write "*{text}" for the variable.' if self._is_name(text) else "Write a variable, or a number."
         return Fault(str(at), f"{what} is given the text {text!r} in every row.", meant)
+
+
+def _below(schema: Schema | None, key: Arg) -> Schema | None:
+    if isinstance(schema, FixedKeysSchema):
+        return schema.field(key.value) if isinstance(key, Const) else None
+    return schema.value if isinstance(schema, MapSchema) else None
 
 
 def _bound(node: Node) -> tuple[str, ...]:
