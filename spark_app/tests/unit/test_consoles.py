@@ -29,6 +29,12 @@ def test_signs_stand_for_control_characters_when_a_text_has_some(capsys: pytest.
     assert err == f"{SHOWN}\n" and out.count(SHOWN) == 3 and "\x1b" not in out
 
 
+def test_wide_columns_share_the_width_when_several_do_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
+    show_table("", ["topology", "operators", "reason"], [["match", "apply " * 30, "no row can see what others wrote"]])
+    lines = capsys.readouterr().out.splitlines()
+    assert any("no row can see what others wrote" in line for line in lines) and len(lines) < 10
+
+
 def test_json_has_no_control_characters_and_the_same_value_when_it_is_printed() -> None:
     value = {"".join(map(chr, range(0xB0))): ["é\u2028", EVIL]}
     printed = to_json(value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path as Folder
@@ -116,3 +117,12 @@ def test_mistakes_are_named_and_fail(shell: Shell) -> None:
     assert "1..100000000 records" in shell("options", "set", "Words", "depot.max.fetch", "0", code=1)
     error = json.loads(shell("select", "Nope", "$$x", "[]", "--json", code=1).splitlines()[-1])
     assert "Words" in error["error"]["message"]
+
+
+def test_the_command_runs_when_python_runs_the_package(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["tidemill", "--version"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module("tidemill", run_name="__main__")
+    assert ended.value.code in (None, 0) and capsys.readouterr().out.startswith("tidemill ")

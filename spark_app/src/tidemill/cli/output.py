@@ -44,6 +44,9 @@ EXIT_BUG = 70
 PIPE_COLUMNS = 160
 """How wide tables are where nobody says: wide enough not to break names."""
 
+WHOLE_COLUMNS = 40
+"""Names and numbers up to this width stay in one line; longer texts are broken, so that they leave room for others."""
+
 _state = {"json": False}
 
 
@@ -104,11 +107,13 @@ def table_of(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], 
     from rich.text import Text
 
     table = Table(title=without_controls(title) or None, title_justify="left")
-    for name in columns:
-        is_last = name == columns[-1]
-        table.add_column(name, justify="right" if name in right else "left", overflow="fold", no_wrap=not is_last)
-    for row in rows:
-        table.add_row(*(Text(without_controls(cell_text(cell))) for cell in row))
+    cells = [[Text(without_controls(cell_text(cell))) for cell in row] for row in rows]
+    for place, name in enumerate(columns):
+        is_wide = max((row[place].cell_len for row in cells), default=0) > WHOLE_COLUMNS
+        is_whole = place < len(columns) - 1 and not is_wide  # the last one, and wide ones, share what is left
+        table.add_column(name, justify="right" if name in right else "left", overflow="fold", no_wrap=is_whole)
+    for row in cells:
+        table.add_row(*row)
     return table
 
 
