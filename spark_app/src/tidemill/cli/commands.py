@@ -103,7 +103,7 @@ COMMANDS = {
     "log": CommandSource(
         "showing",
         "log",
-        "Show the newest entries of a topology's commit log: claims, attempts, phases, failures.",
+        "Show the newest entries of a topology's commit log, or what was done to a module, and by whom.",
     ),
     "export": CommandSource(
         "exporting",

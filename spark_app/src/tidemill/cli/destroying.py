@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from tidemill.cli.caller import caller
 from tidemill.cli.loading import (
     STORE_DEFAULT,
     BreakMirrorsOption,
@@ -50,7 +51,9 @@ def destroy(
     if not yes:
         raise BadInput(f"This deletes all data of module '{module}' in {store}; say --yes if that is what you want.")
     is_there = newest is not None
-    destroy_module(opened, module, Owner.parse(owner), takes_over=take_over, breaks_mirrors=break_mirrors)
+    owned = Owner.parse(owner)
+    by = f"the operator, for {owned}" if owner else caller()
+    destroy_module(opened, module, owned, takes_over=take_over, breaks_mirrors=break_mirrors, by=by)
     if json_:
         show_json({"module": module, "is_deleted": is_there})
     else:

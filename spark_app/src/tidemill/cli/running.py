@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
+from tidemill.cli.caller import caller
 from tidemill.cli.loading import STORE_DEFAULT, ClassArgument, DeleteOption, JsonOption, StoreOption, load_module
 from tidemill.cli.logs import begin_log
 from tidemill.cli.output import command, log, say, wants_json
@@ -135,6 +136,7 @@ def _run(asked: _Asked, is_json: bool) -> None:
         deleted=asked.deleted,
         updates=asked.updates,
         takes_over=asked.takes_over,
+        by=caller(),
     )
     if not is_json:
         log(f"Starting {asked.name} on the engine {asked.engine}, store {asked.store}.")

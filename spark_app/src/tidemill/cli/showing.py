@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tidemill.cli import completing
 from tidemill.cli.caller import caller
 from tidemill.cli.controls import without_controls
 from tidemill.cli.loading import (
@@ -21,6 +22,7 @@ from tidemill.cli.loading import (
     existing_store,
     stored_definition,
 )
+from tidemill.cli.module_log import show_module_log
 from tidemill.cli.output import (
     cell_text,
     command,
@@ -44,6 +46,7 @@ from tidemill.journal.entries import Failure
 from tidemill.journal.leading import LeaderWatch
 from tidemill.journal.options_log import OptionsLog
 from tidemill.store.objects import ObjectStore
+from tidemill.values.errors import BadInput
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -185,15 +188,28 @@ def _print(texts: Iterable[Styled]) -> None:
 @command
 def log(
     module: ModuleArgument,
-    topology: TopologyArgument,
+    topology: Annotated[
+        str,
+        typer.Argument(
+            metavar="[TOPOLOGY]", help="The module's log if left out.", autocompletion=completing.topologies
+        ),
+    ] = "",
     store: StoreOption = STORE_DEFAULT,
     json_: JsonOption = False,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many entries, newest last.")] = 20,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with each new entry, until Ctrl-C.")] = False,
 ) -> None:
-    """Show the newest entries of a topology's commit log: claims, attempts, phases, failures."""
+    """Show the newest entries of a topology's commit log: claims, attempts, phases, failures.
+
+    Without a TOPOLOGY those of all, with launches, updates, the destruction and changes of options, and who did them.
+    """
     wants_json(json_)
     opened = existing_store(store)
+    if not topology:
+        if follow:
+            raise BadInput("Only the log of a topology can be followed: name one.")
+        show_module_log(opened, module, limit, json_)
+        return
     definition = stored_definition(opened, module)
     definition.topology(topology)
     if follow:

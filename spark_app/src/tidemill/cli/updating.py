@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tidemill.cli.caller import caller
 from tidemill.cli.loading import (
     STORE_DEFAULT,
     BreakMirrorsOption,
@@ -34,9 +35,8 @@ def update(
     from tidemill.plan.check.module import checked
 
     declaration = checked(record_module(load_module(name)))
-    definition = updated(
-        existing_store(store), declaration, tuple(delete or ()), SystemClock(), breaks_mirrors=break_mirrors
-    )
+    opened, deleted = existing_store(store), tuple(delete or ())
+    definition = updated(opened, declaration, deleted, SystemClock(), breaks_mirrors=break_mirrors, by=caller())
     if json_:
         show_json({"module": definition.module, "definition": definition.number})
     else:

@@ -161,7 +161,7 @@ class ModuleHistory:
         return {
             "kind": "definition", "number": number, "written_ms": found.written_ms,
             "is_destroyed": found.is_destroyed, "topologies": len(found.topologies), "depots": len(found.depots),
-            "queries": len(found.queries), "revision": found.revision,
+            "queries": len(found.queries), "revision": found.revision, "by": found.by,
         }  # fmt: skip
 
     def _option_line(self, number: int) -> Line:

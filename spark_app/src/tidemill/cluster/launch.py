@@ -148,16 +148,22 @@ def _all_at_once(actions: list[Callable[[], Any]]) -> None:
 
 
 def definition_for_launch(
-    store: ObjectStore, declaration: ModuleDeclaration, config: LaunchConfig, clock: Clock, *, takes_over: bool = False
+    store: ObjectStore,
+    declaration: ModuleDeclaration,
+    config: LaunchConfig,
+    clock: Clock,
+    *,
+    takes_over: bool = False,
+    by: str = "",
 ) -> StoredDefinition:
-    """The definition to run: a new one, or the stored one if it is equal.
+    """The definition to run: a new one, or the stored one if it is equal. `by` is who launches it, for people.
 
     Raises:
         DefinitionError: the store has another definition of this module: use update_module.
         ModuleExists: and a leader in another process is running it.
         OwnedByAnother: it belongs to a Kubernetes Module, and nobody said to take it over.
     """
-    log = DefinitionLog(store, declaration.name)
+    log = DefinitionLog(store, declaration.name, by=by)
     mirrors = found_mirrors(store, declaration)
     wanted = definitions.launch(declaration, config.tasks, config.threads, Ids(), mirrors)
     programs(declaration, wanted)  # what cannot be compiled leaves no trace in the store
@@ -243,11 +249,13 @@ def prepare(
     deleted: tuple[str, ...] = (),
     updates: bool = False,
     takes_over: bool = False,
+    by: str = "",
 ) -> Prepared:
     """See to it that a store holds the definition of a module.
 
     `tasks` and `threads` are those of the store if they are left out, and those of `LAUNCH_DEFAULT` for a new module.
     `updates`: where the store has another definition, the module's follows it, without the objects in `deleted`.
+    `by` is who does it, for people.
 
     Raises:
         DefinitionError: the module is faulty, or the store has another definition of it that may not be followed.
@@ -261,13 +269,13 @@ def prepare(
         stored = None
     if stored is None or not updates or _is_equal(store, stored, declaration):
         config = _config(stored, tasks, threads)
-        launched = definition_for_launch(store, declaration, config, clock, takes_over=takes_over)
+        launched = definition_for_launch(store, declaration, config, clock, takes_over=takes_over, by=by)
         return Prepared(store, declaration, launched)
     config = _config(stored, tasks, threads)
     if config.tasks != stored.tasks:
         text = f"Module '{stored.module}' has {stored.tasks} tasks for ever, not {config.tasks}: leave them out."
         raise DefinitionError(text, module=stored.module)
-    updated = update(store, declaration, deleted, clock, config.threads, takes_over=takes_over)
+    updated = update(store, declaration, deleted, clock, config.threads, takes_over=takes_over, by=by)
     return Prepared(store, declaration, updated)
 
 
@@ -304,10 +312,11 @@ def update(
     *,
     takes_over: bool = False,
     breaks_mirrors: bool = False,
+    by: str = "",
 ) -> StoredDefinition:
     """Make a module's code the next revision in a store; runners of the one before end, or stand by for it.
 
-    `breaks_mirrors`: it may take away what other modules mirror.
+    `breaks_mirrors`: it may take away what other modules mirror. `by` is who updates it, for people.
 
     Raises:
         DefinitionError: lists everything that the new code may not change.
@@ -316,7 +325,7 @@ def update(
         Lost: another process wrote a revision meanwhile.
     """
     definition = follow(
-        store, declaration, deleted, clock, threads, takes_over=takes_over, breaks_mirrors=breaks_mirrors
+        store, declaration, deleted, clock, threads, takes_over=takes_over, breaks_mirrors=breaks_mirrors, by=by
     )
     finish_deletions(store, definition, clock)
     return definition
@@ -331,12 +340,13 @@ def follow(
     *,
     takes_over: bool = False,
     breaks_mirrors: bool = False,
+    by: str = "",
 ) -> StoredDefinition:
     """Write the revision that follows the newest; what it deletes stays until `finish_deletions`.
 
     Raises: as `update`.
     """
-    log = DefinitionLog(store, declaration.name)
+    log = DefinitionLog(store, declaration.name, by=by)
     stored = existing(store, log, declaration.name)
     if not takes_over:
         check_by_hand(store, stored)
@@ -395,10 +405,12 @@ def destroy(
     takes_over: bool = False,
     clock: Clock | None = None,
     breaks_mirrors: bool = False,
+    by: str = "",
 ) -> None:
     """Mark a module as destroyed and delete its data; its name may be launched anew.
 
     What a crash leaves undone goes with the next launch. `breaks_mirrors`: although other modules mirror its objects.
+    `by` is who destroys it, for people.
 
     Raises:
         DefinitionError: other modules mirror its objects, and nobody said to break that.
@@ -406,7 +418,7 @@ def destroy(
         ModuleExists: somebody leads it.
     """
     clock = clock or SystemClock()
-    log = DefinitionLog(store, name)
+    log = DefinitionLog(store, name, by=by)
     stored = log.newest()
     if stored is None:
         return

@@ -228,6 +228,7 @@ class StoredDefinition(Stored):
     those before it deleted and a rollback can still bring back (`leader.deletions` says until when); `garbage` are
     folders of what nothing brings back, and whose objects may still be there. Only `owner` may write the next one.
     `former` are depots of other modules that an older one mirrored: what was appended to them is still published.
+    `by` is who wrote it, for people; empty where that is not known.
     """
 
     module: str
@@ -247,6 +248,7 @@ class StoredDefinition(Stored):
     queries: Mapping[str, StoredQuery] = field(default_factory=dict)
     mirrors: Mapping[str, StoredMirror] = field(default_factory=dict)
     former: tuple[StoredMirror, ...] = ()
+    by: str = field(default="", compare=False)
 
     @property
     def options_prefix(self) -> str:

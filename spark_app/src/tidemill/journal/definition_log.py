@@ -25,10 +25,11 @@ DATA_FOLDERS: Final = ("depots", "topologies")
 class DefinitionLog(EntryLog[StoredDefinition]):
     """The definitions of one module, newest last."""
 
-    def __init__(self, store: ObjectStore, module: str, ids: Ids | None = None) -> None:
+    def __init__(self, store: ObjectStore, module: str, ids: Ids | None = None, by: str = "") -> None:
+        """`by` is who writes definitions through this, for people."""
         log = Log(store, f"{module}/definition", SUFFIX, JSON.read_nonce)
         super().__init__(log, JSON.decode, attrgetter("number"))
-        self._ids = ids or Ids()
+        self._ids, self._by = ids or Ids(), by
 
     def newest(self) -> StoredDefinition | None:
         """The newest revision; None if the store has no such module. Raises as `head`."""
@@ -50,7 +51,7 @@ class DefinitionLog(EntryLog[StoredDefinition]):
             self._check_new(definition.module)
         else:
             self._check_next(number)
-        numbered = replace(definition, number=number, nonce=self._ids.nonce(), written_ms=now_ms)
+        numbered = replace(definition, number=number, nonce=self._ids.nonce(), written_ms=now_ms, by=self._by)
         self.put(number, numbered, JSON.encode(numbered, self.log.key(number)))
         return numbered
 

@@ -133,7 +133,8 @@ class RevisionGate:
         self._store = store
         self._plan = plan
         self._clock = clock
-        self._log = DefinitionLog(store, plan.declaration.name)
+        by = f"revision {plan.revision} of the Module {plan.owner.namespace}/{plan.owner.name}"
+        self._log = DefinitionLog(store, plan.declaration.name, by=by)
         self.planned = planned(store, plan, clock)
 
     def look(self) -> tuple[Verdict, StoredDefinition | None]:

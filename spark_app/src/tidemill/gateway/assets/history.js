@@ -25,7 +25,7 @@ export function History({ module, found, live, base }) {
       ["Time", (line) => html`<span class="nowrap">${moment(line.written_ms)}</span>`],
       ["Where", (line) => html`<a href=${link(base, line)}>${place(line)}</a>`],
       ["Event", (line) => html`<${Event} line=${line} />`],
-      ["By", (line) => html`<span class="soft">${line.kind === "option" ? line.by || "not told" : line.owner ?? (line.revision ? `revision ${line.revision} of a Module` : "–")}</span>`]]} />
+      ["By", (line) => html`<span class="soft">${line.kind === "option" ? line.by || "not told" : line.by || (line.owner ?? (line.revision ? `revision ${line.revision} of a Module` : "–"))}</span>`]]} />
     <p>${before && html`<a href=${address(base, { kind, topology })}>Newest</a> `}${log.value?.before && html`<a href=${address(base, { kind, topology, before: log.value.before })}>Older</a>`}</p>`;
 }
 

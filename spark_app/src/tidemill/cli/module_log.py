@@ -1,0 +1,59 @@
+"""What `tidemill log MODULE` shows: who changed what of a module, and what its topologies did, merged by time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from tidemill.cli.output import counted, show_json, show_table, time_text, to_json
+from tidemill.clients.module_history import HistoryPlace, ModuleHistory
+from tidemill.journal.definition_log import DefinitionLog, no_such_module
+from tidemill.store.objects import ObjectStore
+from tidemill.values.names import is_folder_name
+
+COLUMNS = ("time", "where", "event", "by")
+
+
+def show_module_log(store: ObjectStore, module: str, limit: int, is_json: bool) -> None:
+    """The newest lines of a module's log, newest last; that of a module which was destroyed says who did it.
+
+    Raises:
+        UnknownName: the store never had such a module.
+    """
+    newest = DefinitionLog(store, module).newest() if is_folder_name(module) else None
+    if newest is None:
+        raise no_such_module(store, module)
+    lines, _ = ModuleHistory(store, module).read(newest, limit, HistoryPlace())
+    lines.reverse()
+    if is_json:
+        show_json(lines)
+    else:
+        show_table("", COLUMNS, map(_row, lines))
+
+
+def _row(line: dict[str, Any]) -> tuple[Any, ...]:
+    by = line.get("by") or line.get("owner") or None
+    return time_text(line["written_ms"]) if line["written_ms"] else None, _place(line), "; ".join(_events(line)), by
+
+
+def _place(line: dict[str, Any]) -> str:
+    if "topology" in line:
+        return f"{line['topology']}, entry {line['entry']}"
+    return f"{'options, change' if line['kind'] == 'option' else 'definition'} {line['number']}"
+
+
+def _events(line: dict[str, Any]) -> Iterator[str]:
+    if line["kind"] == "definition":
+        yield "destroyed" if line["is_destroyed"] else "launched" if line["number"] == 1 else "defined anew"
+        return
+    if line["kind"] == "option":
+        value = f" = {to_json(line['value'])}" if line["action"] == "set" else ""
+        target = f" of {line['scope']} {line['target']}" if line["target"] else ""
+        name = "" if line["action"] in ("pause", "resume") else f" {line['name']}"
+        yield f"{line['action']}{name}{value}{target}"
+        return
+    told = f" {line['microbatch_id']}/{line['version']}, {counted(line['records'], 'record')}"
+    yield line["kind"] + (told if "microbatch_id" in line else "")
+    if failure := line.get("failure"):
+        where = f"{failure['microbatch_id']}/{failure['version']} failed in {failure['phase']}"
+        yield f"{where}: {failure['code']}: {failure['message'].partition(chr(10))[0]}"

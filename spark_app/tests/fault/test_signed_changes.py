@@ -1,0 +1,54 @@
+"""Who launched, updated and destroyed a module: each definition is signed, and the module's log says it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from tidemill.cli.caller import caller
+from tidemill.cli.main import app
+
+MODULE = """
+from tidemill import Depot, Module
+
+
+class Signed(Module):
+    def define(self, setup, topologies):
+        setup.declare_depot("*d", Depot.random())
+"""
+
+
+def told(*words: str, code: int = 0) -> str:
+    done = CliRunner().invoke(app, list(words))
+    assert done.exit_code == code, done.output
+    return done.output
+
+
+def test_the_log_of_a_module_says_who_did_what_when_commands_changed_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "signed_module.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("USER", "ann")
+    store, entry = str(tmp_path / "data"), f"{tmp_path / 'signed_module.py'}:Signed"
+    told("run", entry, "--until-idle", "--store", store)
+    told("update", entry, "--store", store)
+    told("options", "set", "Signed", "depot.max.fetch", "7", "--store", store)
+    told("destroy", "Signed", "--yes", "--store", store)
+
+    lines: list[dict[str, Any]] = json.loads(told("log", "Signed", "--store", store, "--json").splitlines()[-1])
+    kinds = [(line["kind"], line.get("is_destroyed"), line["by"]) for line in lines]
+    me = caller()
+    assert me.startswith("ann@")
+    assert [entry for entry in kinds if entry[0] == "definition"] == [
+        ("definition", False, me), ("definition", False, me), ("definition", True, me),
+    ]  # fmt: skip
+    assert ("option", None, me) in kinds
+    table = told("log", "Signed", "--store", store)
+    assert all(word in table for word in ("launched", "defined anew", "destroyed", "set depot.max.fetch = 7", me))
+    assert "name one" in told("log", "Signed", "--follow", "--store", store, code=1)
+    assert "There is no module 'Sigend'" in told("log", "Sigend", "--store", store, code=1)
