@@ -442,6 +442,54 @@ def test_the_module_goes_at_once_when_the_policy_is_changed_to_retain(cluster: C
     assert cluster.api.names("Module") == []
 
 
+BEGINNING = {"startFrom": {"beginning": {}}}
+
+
+def message(cluster: ClusterDouble) -> str:
+    return str(next(item["message"] for item in status(cluster)["conditions"] if item["type"] == "Stalled"))
+
+
+def test_nothing_begins_when_a_start_is_asked_for_a_depot_that_is_not_read(cluster: ClusterDouble) -> None:
+    cluster.api.put(module(topologyDefaults={"core": {"sources": {"*dd": BEGINNING}}, "cor": {}}))
+
+    run(cluster)
+
+    assert condition(cluster.api.find("Module", "flights"), "Stalled") == ("True", "NoSuchSource")
+    assert "says where *dd starts, which topology core does not read; it reads *d" in message(cluster)
+    assert "names the topology cor, which the module has not; it has core" in message(cluster)
+    assert numbers(cluster) == (1, 0, 0) and events(cluster).count("Stalled") == 1
+
+    defaults = {"core": {"sources": {"*d": BEGINNING}}}
+    cluster.api.edit("Module", "flights", lambda obj: obj["spec"].update(topologyDefaults=defaults))
+    run(cluster)
+
+    assert numbers(cluster) == (1, 1, 1)
+    assert cluster.api.find("Topology", "flights-core")["status"]["startedFrom"] == {"*d": '{"beginning": {}}'}
+
+
+@pytest.mark.parametrize("strategy", ["RollingUpdate", "Recreate"])
+def test_the_running_revision_goes_on_when_a_topology_asks_for_a_start_of_nothing(
+    cluster: ClusterDouble, strategy: str
+) -> None:
+    rollout = {"progressDeadlineSeconds": 60, "stableMicrobatches": 3, "strategy": strategy}
+    cluster.api.put(module(rollout=rollout))
+    run(cluster)
+    cluster.api.edit("Topology", "flights-core", lambda obj: obj["spec"].update(sources={"*old": BEGINNING}))
+    set_image(cluster, "flights:2")
+    run(cluster)
+
+    assert condition(cluster.api.find("Module", "flights"), "Stalled") == ("True", "NoSuchSource")
+    assert condition(cluster.api.find("Topology", "flights-core"), "Ready") == ("True", "Running")
+    assert cluster.api.names("Deployment") == ["flights-core-1", "flights-gateway"]
+    assert "Topology flights-core says where *old starts" in message(cluster)
+    assert numbers(cluster) == (2, 1, 1)
+
+    cluster.api.edit("Topology", "flights-core", lambda obj: obj["spec"].pop("sources"))
+    run(cluster)
+
+    assert numbers(cluster) == (2, 2, 2)
+
+
 def test_a_topology_says_what_is_wrong_when_it_names_nothing(cluster: ClusterDouble) -> None:
     cluster.api.put(module())
     for name, ref, topology in (("a", "nobody", "core"), ("b", "flights", "other"), ("c", "flights", "core")):

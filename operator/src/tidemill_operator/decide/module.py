@@ -20,6 +20,7 @@ from tidemill_operator.decide.actions import (
 )
 from tidemill_operator.decide.intent import Intent, live_revisions
 from tidemill_operator.decide.planning import Plan
+from tidemill_operator.decide.starts import runnable
 from tidemill_operator.observe.views import JobView, ModuleView
 from tidemill_operator.resources import access, conditions, driver, gateway, jobs, names, revision, topology
 from tidemill_operator.resources.names import Json
@@ -118,7 +119,7 @@ def _rebinding(view: ModuleView, defaults: Defaults) -> Iterator[Action]:
 
 
 def _live(view: ModuleView, intent: Intent) -> list[int]:
-    return live_revisions(intent, view.revisions, planning.is_recreate(view))
+    return live_revisions(intent, runnable(view), planning.is_recreate(view))
 
 
 def _finalizer(view: ModuleView) -> Iterator[Action]:

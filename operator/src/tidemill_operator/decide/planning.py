@@ -11,6 +11,7 @@ from datetime import datetime
 
 from tidemill_operator.decide.intent import Intent, Rollback
 from tidemill_operator.decide.settling import Trouble, ailment_of, is_stable, trouble_of
+from tidemill_operator.decide.starts import unread_starts
 from tidemill_operator.observe.problems import age_seconds
 from tidemill_operator.observe.views import JobView, ModuleView, TopologyView, gateway_is_ready
 from tidemill_operator.resources.conditions import State, ready, reconciling, stalled, stalled_before
@@ -50,6 +51,11 @@ def plan(view: ModuleView, now: datetime, stamp: str) -> Plan:
         return _describing(view, intent, revision, now)
     if not revision.is_valid:
         return _invalid(view, intent, revision, stamp)
+    if intent.active != number and (unread := unread_starts(view, revision)):
+        text = (
+            f"{unread}. Correct the name: revision {number} does not begin before, since its first start holds for ever"
+        )
+        return Plan(intent, stalled(Reason.NO_SUCH_SOURCE, text, _is_serving(view)), again_seconds=LOOK_AGAIN_SECONDS)
     if intent.active != number:
         return _warming(view, intent, revision, now, stamp)
     if intent.current != number:

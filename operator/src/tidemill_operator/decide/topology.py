@@ -11,6 +11,7 @@ from tidemill_operator.decide.intent import Intent, live_revisions
 from tidemill_operator.decide.module import stalled_news, stamp
 from tidemill_operator.decide.planning import is_recreate
 from tidemill_operator.decide.settling import SILENT_SECONDS, ailment_of, trouble_of
+from tidemill_operator.decide.starts import runnable
 from tidemill_operator.observe.problems import age_seconds
 from tidemill_operator.observe.views import ModuleView, TopologyUnit, TopologyView, revision_of
 from tidemill_operator.resources import conditions, driver, launching, topology
@@ -72,7 +73,7 @@ def _numbers(unit: TopologyUnit) -> list[int]:
     if module is None or module.obj["metadata"].get("deletionTimestamp") or _is_duplicate(unit):
         return []
     intent = Intent.read(module.status)
-    found = live_revisions(intent, module.revisions, is_recreate(module))
+    found = live_revisions(intent, runnable(module), is_recreate(module))
     if intent.rollback is not None and unit.view.of(intent.rollback.number).is_warm:
         found = [number for number in found if number != intent.rollback.failed]
     verdicts = {number: module.revisions[number].verdict for number in found}

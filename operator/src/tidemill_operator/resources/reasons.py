@@ -44,6 +44,7 @@ class Reason(StrEnum):
     ROLLED_BACK = "RolledBack"
     ROLLBACK_IMPOSSIBLE = "RollbackImpossible"
     NO_SUCH_TOPOLOGY = "NoSuchTopology"
+    NO_SUCH_SOURCE = "NoSuchSource"
     DUPLICATE_TOPOLOGY = "DuplicateTopology"
     MODULE_NOT_FOUND = "ModuleNotFound"
     DESTROY_FAILED = "DestroyFailed"
@@ -89,6 +90,10 @@ MEANING: dict[Reason, str] = {
     Reason.ROLLED_BACK: "The spec's revision was not stable; the last stable one runs again. Change the spec.",
     Reason.ROLLBACK_IMPOSSIBLE: "Going back is no valid update: data that it needs is gone, or does not fit any more.",
     Reason.NO_SUCH_TOPOLOGY: "The module's code has no topology of this name.",
+    Reason.NO_SUCH_SOURCE: (
+        "A start is asked for a depot that the topology does not read, or for a topology that the module has not. "
+        "Nothing begins before it is corrected: where a source began holds for ever."
+    ),
     Reason.DUPLICATE_TOPOLOGY: "An older Topology runs this topology already; delete one of the two.",
     Reason.MODULE_NOT_FOUND: "There is no Module of this name in the namespace.",
     Reason.NAMESPACE_GOING: "The namespace is being deleted: nothing can be made in it.",
