@@ -11,7 +11,8 @@ import pytest
 from tidemill import Depot, Module
 from tidemill.api.recording import record_module
 from tidemill.definition import definition as definitions
-from tidemill.definition.definition import StoredDefinition
+from tidemill.definition.definition import StoredDefinition, StoredDepot, StoredSource, StoredTopology
+from tidemill.definition.stored import StoredMirror
 from tidemill.kubernetes.resources import module_settings, start_from, topology_settings, with_starts
 from tidemill.language.dataflow import StartFrom
 from tidemill.spark.given_settings import check_settings, given_settings, read_settings
@@ -184,6 +185,17 @@ def test_options_go_to_their_own_objects_when_a_topology_names_them(definition: 
         ("topology", "mb", "topology.microbatch.phase.timeout.seconds"): 0.5,
         ("topology", "mb", "paused"): False,
     }
+
+
+def test_options_and_pauses_hold_when_a_topology_reads_the_depot_of_another_module() -> None:
+    source = StoredSource("*m", "*m")
+    mirror = StoredMirror("*m", "Other", 2, StoredDepot("*d", "d1", "random"))
+    topology = StoredTopology("mb", "t1", {}, (source,))
+    definition = StoredDefinition("M", 2, 1, {}, {"mb": topology}, mirrors={"*m": mirror})
+
+    found = topology_settings({"spec": {"options": {"depot.max.fetch": 5}, "paused": True}}, "mb", definition)
+
+    assert found.settings == {("depot", "*m", "depot.max.fetch"): 5, ("topology", "mb", "paused"): True}
 
 
 def test_bad_option_is_told_and_the_others_hold_when_a_resource_names_it(definition: StoredDefinition) -> None:

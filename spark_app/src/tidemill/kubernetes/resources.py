@@ -99,10 +99,12 @@ def _millis(text: str) -> int:
 
 
 def topology_settings(topology: Document, name: str, definition: StoredDefinition) -> Wanted:
-    """What a Topology decides: options of depots go to every depot that it reads, those of modules to the module."""
+    """What a Topology decides: options of depots go to every depot that it reads, also of another module, those of
+    modules to the module.
+    """
     spec = _spec(topology)
     depots = {source.depot for source in definition.topology(name).sources}
-    regular = sorted(depot for depot in depots if definition.depot(depot).tick_millis is None)
+    regular = sorted(depot for depot in depots if definition.source_depot(depot).tick_millis is None)
     targets = {"topology": [name], "depot": regular, "module": [""], "pstate": []}
     found = _checked(spec.get("options"), lambda scope: [(scope, target) for target in targets[scope]])
     if spec.get("paused") is None:
