@@ -13,12 +13,16 @@ from tidemill.cli.caller import caller
 from tidemill.cli.main import app
 
 MODULE = """
-from tidemill import Depot, Module
+from tidemill import Agg, CompoundAgg, Depot, Module, PState
 
 
 class Signed(Module):
     def define(self, setup, topologies):
         setup.declare_depot("*d", Depot.random())
+        mb = topologies.microbatch("mb")
+        mb.pstate("$$p", PState.map_schema(str, int))
+        (mb.source("*d").out("*m").explode_microbatch("*m").out("*text").each(int, "*text").out("*n")
+           .hash_partition("*text").compound_agg("$$p", CompoundAgg.map("*text", Agg.sum("*n"))))
 """
 
 
@@ -36,6 +40,11 @@ def test_the_log_of_a_module_says_who_did_what_when_commands_changed_it(
     monkeypatch.setenv("USER", "ann")
     store, entry = str(tmp_path / "data"), f"{tmp_path / 'signed_module.py'}:Signed"
     told("run", entry, "--until-idle", "--store", store)
+    (tmp_path / "texts.jsonl").write_text('"no number"\n')
+    told("append", "Signed", "d", "texts.jsonl", "--store", store)
+    told("run", entry, "--until-idle", "--store", store, code=1)
+    table = told("log", "Signed", "--store", store)
+    assert all(word in table for word in ("claim", "begin 1/2, 1 record", "1/1 failed in process: UserCodeFailed"))
     told("update", entry, "--store", store)
     told("options", "set", "Signed", "depot.max.fetch", "7", "--store", store)
     told("destroy", "Signed", "--yes", "--store", store)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from tidemill.cli.output import counted, show_json, show_table, time_text, to_json
@@ -23,6 +24,8 @@ def show_module_log(store: ObjectStore, module: str, limit: int, is_json: bool) 
     newest = DefinitionLog(store, module).newest() if is_folder_name(module) else None
     if newest is None:
         raise no_such_module(store, module)
+    if newest.is_destroyed:  # the logs of its topologies are gone
+        newest = replace(newest, topologies={})
     lines, _ = ModuleHistory(store, module).read(newest, limit, HistoryPlace())
     lines.reverse()
     if is_json:
@@ -52,8 +55,10 @@ def _events(line: dict[str, Any]) -> Iterator[str]:
         name = "" if line["action"] in ("pause", "resume") else f" {line['name']}"
         yield f"{line['action']}{name}{value}{target}"
         return
-    told = f" {line['microbatch_id']}/{line['version']}, {counted(line['records'], 'record')}"
-    yield line["kind"] + (told if "microbatch_id" in line else "")
+    if "microbatch_id" in line:
+        yield f"{line['kind']} {line['microbatch_id']}/{line['version']}, {counted(line['records'], 'record')}"
+    else:
+        yield str(line["kind"])
     if failure := line.get("failure"):
         where = f"{failure['microbatch_id']}/{failure['version']} failed in {failure['phase']}"
         yield f"{where}: {failure['code']}: {failure['message'].partition(chr(10))[0]}"
