@@ -103,4 +103,4 @@ def _whole_by_name(items: Mapping[str, Any]) -> dict[str, Any]:
     return {name: _whole(item) for name, item in items.items()}
 
 
-JSON: Final = JsonCodec(StoredDefinition, _to_stored, _from_stored, added=({"by": ""},))
+JSON: Final = JsonCodec(StoredDefinition, _to_stored, _from_stored)
