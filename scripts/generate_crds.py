@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import yaml
-from generated_page import ROOT, settle
+from generated_page import ROOT, write_or_check
 
 from tidemill.language import options
 
@@ -33,7 +33,7 @@ def main() -> int:
     written |= {f"{IN_CHART}{name}": written[name] for name in CRDS}
     written[REFERENCE] = reference(yaml.safe_load(written[name]) for name in CRDS)
     written[REASONS] = reasons_page()
-    return max([settle(ROOT / name, text) for name, text in written.items()])
+    return max([write_or_check(ROOT / name, text) for name, text in written.items()])
 
 
 def generate_crd(text: str) -> str:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from generated_page import ROOT, settle
+from generated_page import ROOT, write_or_check
 
 import tidemill
 from tidemill import testing
@@ -119,4 +119,4 @@ def _text(value: Any) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(settle(PAGE, page(PAGE.read_text(encoding="utf-8"))))
+    sys.exit(write_or_check(PAGE, page(PAGE.read_text(encoding="utf-8"))))

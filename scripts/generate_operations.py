@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from generated_page import ROOT, settle
+from generated_page import ROOT, write_or_check
 
 from tidemill.language.operation_texts import TEXTS
 from tidemill.language.operations import ALL_OPS, Op
@@ -41,4 +41,4 @@ def row(operation: Op) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(settle(PAGE, page()))
+    sys.exit(write_or_check(PAGE, page()))

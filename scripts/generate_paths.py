@@ -10,7 +10,7 @@ import re
 import sys
 from collections.abc import Iterator
 
-from generated_page import ROOT, settle
+from generated_page import ROOT, write_or_check
 
 from tidemill.api.path import Path
 from tidemill.paths import control, custom, filters, lists, maps, sets, sublists
@@ -79,4 +79,4 @@ def _in_json(navigator: Navigator, parameters: list[inspect.Parameter]) -> Itera
 
 
 if __name__ == "__main__":
-    sys.exit(settle(PAGE, page()))
+    sys.exit(write_or_check(PAGE, page()))

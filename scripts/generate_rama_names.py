@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from generated_page import ROOT, settle
+from generated_page import ROOT, write_or_check
 
 PAGE = ROOT / "docs/reference/rama-names.md"
 HEAD = """# Rama's names
@@ -302,4 +302,4 @@ def _label(owner: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(settle(PAGE, page()))
+    sys.exit(write_or_check(PAGE, page()))

@@ -8,7 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def settle(page: Path, text: str) -> int:
+def write_or_check(page: Path, text: str) -> int:
     """The exit code of the script that made `text`, which is what `page` should hold."""
     if page.exists() and page.read_text(encoding="utf-8") == text:
         return 0

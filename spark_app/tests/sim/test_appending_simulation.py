@@ -57,7 +57,7 @@ def number_anew(old: Callable[..., Any]) -> Callable[..., Any]:
         (publishing, "producer_of", number_anew),
         (collection, "_is_over", lambda old: lambda name, entry: True),
         (StagedAppend, "digest", lambda old: property(lambda self: str(id(self)))),
-        (Publication, "without_settled", lambda old: lambda self, entry: replace(entry, appends=())),
+        (Publication, "without_delivered", lambda old: lambda self, entry: replace(entry, appends=())),
     ],
     ids=["claim forgets appends", "producer not known again", "collects too early", "another digest each time",
          "an entry leaves out what is not published"],

@@ -56,7 +56,7 @@ def test_definition_is_equal_when_it_went_through_json_with_all_that_it_deleted(
     first = definitions.launch(replace(big, topologies=(*big.topologies, other)), 4, 2, Ids(1))
     small = definitions.update(first, module((depot(),), ()), ["$$p", "$$o", "*e"], Ids(2))
     assert sorted(gone.name for gone in small.retired) == ["$$p", "*e", "*e", "other"]
-    again = definitions.update(small, big, [], Ids(3), is_settled=True)
+    again = definitions.update(small, big, [], Ids(3), are_deletions_done=True)
     assert [source.since for source in again.topology("mb").sources] == [0, 2]
     assert sorted(folder.split("-")[0] for folder in again.garbage) == ["M/depots/e", "M/topologies/other"]
     for definition in (small, again):

@@ -159,10 +159,10 @@ def _topologies(view: ModuleView, intent: Intent) -> Iterator[Action]:
         if view.runner_of(name) is None:
             yield Ensure(topology.generated(view.obj, name, wanted))
             yield Announce(view.obj, Happening.TOPOLOGY_CREATED, f"Topology for {name}")
-    is_settled = intent.current == intent.active == intent.update
+    is_rolled_out = intent.current == intent.active == intent.update
     for runner in view.topologies:
         is_other = view.runner_of(runner.topology) is not runner
-        is_gone = is_settled and runner.topology not in wanted
+        is_gone = is_rolled_out and runner.topology not in wanted
         if wanted and topology.is_generated(runner.obj) and (is_other or is_gone):
             yield Delete(runner.obj)
             yield Announce(view.obj, Happening.TOPOLOGY_DELETED, f"Topology {runner.name} is not needed any more")

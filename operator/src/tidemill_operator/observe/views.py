@@ -249,14 +249,14 @@ def _drivers_view(obj: Json, launched: Sequence[Json], pods: Sequence[Json], now
     wanted = driver.replicas(obj)
     return DriversView(
         exists=bool(launched),
-        is_warm=bool(launched) and len(ready) >= wanted and all(_is_settled(item) for item in deployments),
+        is_warm=bool(launched) and len(ready) >= wanted and all(_is_rolled_out(item) for item in deployments),
         pods=len(pods),
         ready_pods=ready,
         problem=problem,
     )
 
 
-def _is_settled(deployment: Mapping[str, Any]) -> bool:
+def _is_rolled_out(deployment: Mapping[str, Any]) -> bool:
     """Whether all pods of the Deployment are of its newest template and ready."""
     status, wanted = deployment.get("status", {}), deployment["spec"].get("replicas", 1)
     is_seen = status.get("observedGeneration", 0) >= deployment["metadata"].get("generation", 0)

@@ -79,7 +79,7 @@ class DepotProducer:
         with self._lock:
             if self._unanswered is None:
                 raise BadInput(f"Every append of the producer '{self.name}' had an answer; there is none to repeat.")
-            self._settle(self._unanswered)
+            self._send(self._unanswered)
 
     def _next(self, append: Callable[..., object], given: Any) -> None:
         with self._lock:
@@ -88,9 +88,9 @@ class DepotProducer:
                 text = f"An append of the producer '{self.name}' had no answer: call repeat() before the next one."
                 raise BadInput(f"{text} Nothing of this one was appended.")
             self._number += 1
-            self._settle(_Numbered(append, given, self._number))
+            self._send(_Numbered(append, given, self._number))
 
-    def _settle(self, numbered: _Numbered) -> None:
+    def _send(self, numbered: _Numbered) -> None:
         """Try an append; it stays unanswered until it is known what became of it, whatever else goes wrong."""
         try:
             numbered.append(numbered.given, producer=self.name, sequence=numbered.number)

@@ -517,7 +517,7 @@ def path_of(path: Path | None) -> dataflow.RecordedPath:
         return dataflow.RecordedPath()
     if not isinstance(path, Path):
         raise BadPath(f"A path is built with Path.key(…) and so on; {path!r} is none.")
-    faults = _settled(path)
+    faults = _faults_of_whole(path)
     if faults:
         raise BadPath("\n".join(str(fault) for fault in faults))
     return path.path
@@ -526,12 +526,12 @@ def path_of(path: Path | None) -> dataflow.RecordedPath:
 def recorded_path(path: Any, at: Location, faults: list[Fault]) -> dataflow.RecordedPath:
     """The path of a dataflow node; what is wrong with it is added to `faults`."""
     if isinstance(path, Path):
-        faults.extend(_settled(path))
+        faults.extend(_faults_of_whole(path))
         return path.path
     return dataflow.RecordedPath() if path is None else _to_path(path, at, faults)
 
 
-def _settled(path: Path) -> list[Fault]:
+def _faults_of_whole(path: Path) -> list[Fault]:
     """The faults of a path that is whole, so that it is known whether it collects."""
     return [fault for fault in path.faults if not (isinstance(fault, _UnlessCollected) and path.path.collects)]
 

@@ -133,8 +133,8 @@ class Connection:
             if not isinstance(error, (errors.RetryableError, OutcomeUnknown)):
                 # Only these two say that the try before was not done either. Others do not: a token that was taken back
                 # meanwhile, or so many appends under its name that nothing is known of this one any more.
-                is_settled = isinstance(error, (errors.RecordRefused, errors.KeyReused))
-                raise error if is_settled else _given_up(error, is_unknown)
+                is_final = isinstance(error, (errors.RecordRefused, errors.KeyReused))
+                raise error if is_final else _given_up(error, is_unknown)
             if request.is_once and is_begun:
                 raise error
             pause = max(pause_ms * (0.5 + int.from_bytes(os.urandom(2), "big") / 2**17), hint_ms)

@@ -76,20 +76,20 @@ def update(
     ids: Ids,
     *,
     restores: bool = False,
-    is_settled: bool = False,
+    are_deletions_done: bool = False,
     mirrors: Mapping[str, StoredMirror] | None = None,
     waiting: Waiting | None = None,
 ) -> StoredDefinition:
     """The next revision: objects that stay keep their ids, new ones get new ids, tasks and threads carry over.
 
     What it does not have any more is retired. With `restores`, for a rollback, what it declares and `old` has retired
-    comes back as it was. `is_settled`: the deletions of `old` took effect, so there is nothing to bring back. `mirrors`
+    comes back as it was. `are_deletions_done`: those of `old` took effect, so there is nothing to bring back. `mirrors`
     are as for `launch`. `waiting` are the migrations of `old` that are not done.
 
     Raises:
         DefinitionError: lists every rule that the update breaks.
     """
-    known = without_retired(old) if is_settled else old
+    known = without_retired(old) if are_deletions_done else old
     back = brought_back(known, declaration) if restores else known
     new = replace(
         back,

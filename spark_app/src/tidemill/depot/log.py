@@ -146,13 +146,13 @@ class DepotLog(DepotEnd):
         with self._append_lock:
             for _ in range(_COLLISIONS_MAX):
                 commit = plan(self.newest())
-                if commit is not None and self._is_settled(commit):
+                if commit is not None and self._is_in_log(commit):
                     return commit
                 self.follow()
         text = f"{_COLLISIONS_MAX} appends in a row met other writers in {self.files.prefix}: try again."
         raise StoreUnavailable(text)
 
-    def _is_settled(self, commit: Commit) -> bool:
+    def _is_in_log(self, commit: Commit) -> bool:
         """Whether all that the commit says is in the log; a repeat is done only in a depot that is still there."""
         if commit.header is None:
             return not commit.offsets or not self.follow()

@@ -227,12 +227,12 @@ def _positions(
             for key in row:
                 near = [x[other] for side in neighbours.get(key, ([], [])) for other in side]
                 wished[key] = sum(near) / len(near) if near else x[key]
-            _settle(row, wished, widths, x)
+            _spread(row, wished, widths, x)
     left = min((x[key] - widths[key] / 2 for row in rows for key in row), default=0.0)
     return {key: value - left + 8 for key, value in x.items()}
 
 
-def _settle(
+def _spread(
     row: Sequence[_Key], wished: Mapping[_Key, float], widths: Mapping[_Key, float], x: dict[_Key, float]
 ) -> None:
     """Give each its wish in order, pushed to the right by those before it, then moved back by the mean of the push."""

@@ -37,17 +37,17 @@ class Work:
         return future.result()
 
     async def append(self, begin: Callable[[], Future[T]], ticket: Ticket) -> T:
-        """What an append gives, that `begin` (which may block) hands in; it holds the ticket until it is settled.
+        """What an append gives, that `begin` (which may block) hands in; it holds the ticket until it is ended.
 
         Raises:
             HttpRefusal: 504, it took too long and nothing was appended.
             OutcomeUnknown: it took too long, and was under way.
         """
         deadline = _now() + self.seconds_max
-        settled: Future[None] = Future()
-        ticket.hold_until(settled)
+        ended: Future[None] = Future()
+        ticket.hold_until(ended)
         begun = self._threads.submit(begin)
-        begun.add_done_callback(lambda future: _settle_after(future, settled))
+        begun.add_done_callback(lambda future: _end_after(future, ended))
         if not await is_done(begun, deadline):
             if not begun.cancel():
                 begun.add_done_callback(_cancel_what_it_began)
@@ -90,11 +90,11 @@ async def is_done(future: Future[T], deadline: float) -> bool:
     return True
 
 
-def _settle_after(begun: Future[Future[T]], settled: Future[None]) -> None:
+def _end_after(begun: Future[Future[T]], ended: Future[None]) -> None:
     if begun.cancelled() or begun.exception() is not None:
-        settled.set_result(None)
+        ended.set_result(None)
     else:
-        begun.result().add_done_callback(lambda _: settled.set_result(None))
+        begun.result().add_done_callback(lambda _: ended.set_result(None))
 
 
 def _cancel_what_it_began(begun: Future[Future[T]]) -> None:

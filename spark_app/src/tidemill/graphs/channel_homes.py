@@ -40,7 +40,7 @@ class ChannelHomes:
             else:
                 new.append(work)
         for work in new:
-            self._settle(work, min(range(count), key=lambda share: self._load(shares[share])), shares)
+            self._assign(work, min(range(count), key=lambda share: self._load(shares[share])), shares)
         while self._is_moved(shares):
             pass
         return [tuple(share) for share in shares]
@@ -70,10 +70,10 @@ class ChannelHomes:
         if load - length_after(best) < max(GAIN * load, GAIN_SECONDS):
             return False
         longest.remove(best)
-        self._settle(best, shares.index(shortest), shares)
+        self._assign(best, shares.index(shortest), shares)
         return True
 
-    def _settle(self, work: StepWork, share: int, shares: list[list[StepWork]]) -> None:
+    def _assign(self, work: StepWork, share: int, shares: list[list[StepWork]]) -> None:
         before = self._homes.get(work.channel)
         if before is not None:
             self._left.setdefault(before, set()).add(work.channel)

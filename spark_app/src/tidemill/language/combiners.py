@@ -35,7 +35,7 @@ from tidemill.language.dataflow import Aggregator
 from tidemill.language.operations import is_true
 from tidemill.language.ranking import ONE_FORM, Ranking, is_nan, rank_of, top_monotonic_named, top_monotonic_of
 from tidemill.values.errors import BadInput, DefinitionError, invariant
-from tidemill.values.keys import admit_all, has_key, key_token, plain_key, settled_map
+from tidemill.values.keys import admit_all, has_key, key_token, plain_key, with_plain_keys
 
 Result = Literal["any", "number", "list", "set", "map", "counts"]
 """What an aggregator's results are: a number, a structure, a map from values to how often they occur, or any value."""
@@ -249,7 +249,7 @@ def _lift_map(value: Any) -> Any:
     if value is None:
         return None
     if isinstance(value, dict):
-        return settled_map(value)
+        return with_plain_keys(value)
     raise BadInput(f"merge takes maps, not {value!r}", value=value)
 
 

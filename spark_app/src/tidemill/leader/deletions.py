@@ -113,7 +113,7 @@ def following(
         objects_to_delete,
         Ids(),
         restores=restores,
-        is_settled=decided is not None and decided.is_done,
+        are_deletions_done=decided is not None and decided.is_done,
         mirrors=mirrors,
         waiting=waiting_migrations(store, before),
     )

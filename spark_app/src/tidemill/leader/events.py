@@ -197,13 +197,13 @@ class CollectionDone:
 
 @dataclass(frozen=True)
 class AppendsPublished:
-    """A publication ended: `settled` are the appends that are in their depots now, or whose depots are gone.
+    """A publication ended: `delivered` are the appends that are in their depots now, or whose depots are gone.
 
     `text` says why others are not, and is empty if all are.
     """
 
     token: int
-    settled: frozenset[AppendIdentity]
+    delivered: frozenset[AppendIdentity]
     text: str = ""
 
 

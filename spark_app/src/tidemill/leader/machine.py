@@ -529,7 +529,7 @@ class Machine:
 
     def _head_to_follow(self) -> Entry:
         """The head with what went on beside: the compaction, and what is published of its appends."""
-        return self.maintenance.with_compaction(self.publication.without_settled(self._head), self.number + 1)
+        return self.maintenance.with_compaction(self.publication.without_delivered(self._head), self.number + 1)
 
     # --- what holds --------------------------------------------------------------------------------------------------
 

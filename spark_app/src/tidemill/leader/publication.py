@@ -53,12 +53,12 @@ class Publication:
     _token: int | None = None
     _failures: int = 0
     _next_at: float = 0.0
-    _settled: set[AppendIdentity] = field(default_factory=set)
+    _delivered: set[AppendIdentity] = field(default_factory=set)
 
     def waiting(self, entry: Entry) -> tuple[StagedAppend, ...]:
         """What is to be published. What is for a depot that an update deleted waits too, but for a rollback."""
         there = (each for each in entry.appends if each.depot in self.depots)
-        return tuple(each for each in there if each.identity not in self._settled)
+        return tuple(each for each in there if each.identity not in self._delivered)
 
     def work(self, entry: Entry, token: int, at: float) -> list[Instruction]:
         """What is to be started now."""
@@ -77,17 +77,17 @@ class Publication:
         if event.token != self._token:
             return
         self._token = None
-        self._settled.update(event.settled)
+        self._delivered.update(event.delivered)
         self.trouble = event.text
         self._failures = self._failures + 1 if event.text else 0
         if event.text:
             self._next_at = at + BACK_OFF_MS[min(self._failures, len(BACK_OFF_MS)) - 1]
 
-    def without_settled(self, entry: Entry) -> Entry:
+    def without_delivered(self, entry: Entry) -> Entry:
         """The entry to go on from, without what is published."""
-        if not self._settled:
+        if not self._delivered:
             return entry
-        return replace(entry, appends=tuple(each for each in entry.appends if each.identity not in self._settled))
+        return replace(entry, appends=tuple(each for each in entry.appends if each.identity not in self._delivered))
 
     def has_news(self, entry: Entry) -> bool:
         """Whether an entry lists what a sink has by now.
@@ -95,13 +95,13 @@ class Publication:
         What is in a depot its log tells; what another system holds nobody else knows, and an update may send to another
         place what is listed.
         """
-        if self._token is not None or not self._settled:
+        if self._token is not None or not self._delivered:
             return False
-        return any(each.depot in self.sinks and each.identity in self._settled for each in entry.appends)
+        return any(each.depot in self.sinks and each.identity in self._delivered for each in entry.appends)
 
     def note_written(self, entry: Entry) -> None:
         """What this entry leaves out need not be remembered."""
-        self._settled.intersection_update([each.identity for each in entry.appends])
+        self._delivered.intersection_update([each.identity for each in entry.appends])
 
     def is_crowded(self, entry: Entry) -> bool:
         """Whether so much is not published that nothing new is begun."""

@@ -71,8 +71,8 @@ def publish(
             for depot, sink in some
         ]
         outcomes += [each.result() for each in under_way]
-    settled = frozenset().union(*(there for there, _ in outcomes))
-    return events.AppendsPublished(start.token, settled, "; ".join(text for _, text in outcomes if text))
+    delivered = frozenset().union(*(there for there, _ in outcomes))
+    return events.AppendsPublished(start.token, delivered, "; ".join(text for _, text in outcomes if text))
 
 
 def _tell(topology_store: TopologyStore, depot: str, tell: Callable[[str], None]) -> None:
@@ -92,19 +92,19 @@ def _outcome(
     tell: Callable[[], None] = lambda: None,
 ) -> tuple[frozenset[AppendIdentity], str]:
     """What is there when the steps are made or one of them fails, and what is wrong; `tell` is called after each."""
-    settled: set[AppendIdentity] = set()
+    delivered: set[AppendIdentity] = set()
     text = ""
     try:
         for there in steps:
-            settled.update(each.identity for each in there)
+            delivered.update(each.identity for each in there)
             tell()
             if is_stopped():
                 break
     except (RetryableError, OutcomeUnknown, DepotClosed, NotFound) as error:
         text = f"to {depot}: {error}"
     except Deleted:
-        settled.update(each.identity for each in appends)
-    return frozenset(settled), text
+        delivered.update(each.identity for each in appends)
+    return frozenset(delivered), text
 
 
 def _publish_to(

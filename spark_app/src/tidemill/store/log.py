@@ -236,7 +236,7 @@ class Log:
         self._create(number, data, nonce)
         # Rule: an entry counts only if its slot was never trimmed, asked after its creation.
         try:
-            floor, has_predecessor = self._settled(lambda: self._below(number), number)
+            floor, has_predecessor = self._asked_patiently(lambda: self._below(number), number)
         except Deleted:
             with suppress(StoreUnavailable):  # nobody reads it: it would only take space
                 self.store.delete(self.key(number))
@@ -286,7 +286,7 @@ class Log:
             except (AlreadyExists, StoreUnavailable, OutcomeUnknown) as error:
                 last = error
                 is_unknown = is_unknown or isinstance(error, OutcomeUnknown)
-            found = self._settled(lambda: self._read_or_none(number), number)
+            found = self._asked_patiently(lambda: self._read_or_none(number), number)
             if found is not None:
                 self._own(number, found, nonce)
                 return
@@ -316,7 +316,7 @@ class Log:
         except NotFound:
             return None
 
-    def _settled(self, ask: Callable[[], _T], number: int) -> _T:
+    def _asked_patiently(self, ask: Callable[[], _T], number: int) -> _T:
         """The answer to a question about a slot that this writer tried to fill; asked until the patience ends."""
         for pause in (*self.patience, None):
             try:

@@ -145,12 +145,12 @@ def check_datetime(value: Any) -> Any:
 def check_object(value: Any) -> Any:
     """Any data in the form in which it is read back: lists for tuples, datetimes in UTC. Raises Misfit for all else."""
     try:
-        return _settled(value)
+        return _as_read(value)
     except RecordRefused as error:
         raise Misfit(value, f"object ({error})") from None
 
 
-def _settled(value: Any) -> Any:
+def _as_read(value: Any) -> Any:
     """Data in the form in which it is read back: lists for tuples, UTC datetimes."""
     kind = type(value)
     if kind is str or kind is int or kind is float or value is None or kind is bool or kind is bytes:
@@ -158,21 +158,21 @@ def _settled(value: Any) -> Any:
             check_data(value)
         return value
     if kind is list or kind is tuple:
-        return [_settled(item) for item in value]
+        return [_as_read(item) for item in value]
     if kind is dict:
-        return {_settled_hashable(key): _settled(item) for key, item in value.items()}
+        return {_hashable_as_read(key): _as_read(item) for key, item in value.items()}
     if isinstance(value, (set, frozenset)):
-        return {_settled_hashable(item) for item in value}
+        return {_hashable_as_read(item) for item in value}
     check_data(value)
     if isinstance(value, _datetime.datetime):
         return value.astimezone(UTC)
     return decode_value(encode_value(value))
 
 
-def _settled_hashable(value: Any) -> Any:
+def _hashable_as_read(value: Any) -> Any:
     if isinstance(value, tuple):
-        return tuple(_settled_hashable(item) for item in value)
-    return frozenset(map(_settled_hashable, value)) if isinstance(value, frozenset) else _settled(plain_key(value))
+        return tuple(_hashable_as_read(item) for item in value)
+    return frozenset(map(_hashable_as_read, value)) if isinstance(value, frozenset) else _as_read(plain_key(value))
 
 
 def _check_container(kinds: tuple[type, ...], name: str) -> Callable[[Any], Any]:
@@ -203,7 +203,7 @@ LEAF_CHECKS: dict[str, Callable[[Any], Any]] = {
 def _check_key(kind: str) -> Callable[[Any], Any]:
     """Keys inside values: like leaves, but what they hold must stay hashable."""
     if kind == "object":
-        return lambda key: _settled_hashable(object_key(check_key_data(key)))
+        return lambda key: _hashable_as_read(object_key(check_key_data(key)))
     if kind == "float":
         return check_float_key
     return LEAF_CHECKS[kind]

@@ -171,7 +171,7 @@ def plain_set(elements: Iterable[Any]) -> set[Any]:
     return made
 
 
-def settled_map(value: dict[Any, Any]) -> dict[Any, Any]:
+def with_plain_keys(value: dict[Any, Any]) -> dict[Any, Any]:
     """The dict itself if all of its keys are texts, else one with its keys in plain form."""
     if all(type(key) is str for key in value):
         return value

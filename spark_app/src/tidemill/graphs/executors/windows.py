@@ -98,7 +98,7 @@ class WindowExecutor(Executor):
         assert isinstance(newest_tick, int)
         self._newest[stream_id] = max(newest_tick, self._newest.get(stream_id, newest_tick))
         self._add(rows)
-        return self._settled()
+        return self._finished_windows()
 
     def _on_time(self, rows: pl.DataFrame, stream_id: int) -> pl.DataFrame:
         """The rows that are not late."""
@@ -133,13 +133,13 @@ class WindowExecutor(Executor):
 
     def follow(self, time: int, channel: int) -> Output:
         self._followed = time if self._followed is None else max(time, self._followed)
-        return self._settled()
+        return self._finished_windows()
 
     def ended(self, stream_id: int, channel: int) -> Output:
         self._over |= {stream_id}
-        return self._settled()
+        return self._finished_windows()
 
-    def _settled(self) -> Output:
+    def _finished_windows(self) -> Output:
         """The windows to which no row on time can be added."""
         reached = self._reached()
         return None if reached is None else self._shown(self._closed(reached))
