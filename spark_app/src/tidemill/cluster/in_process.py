@@ -33,7 +33,7 @@ from tidemill.cluster.launch import (
     finish_deletions,
     follow,
 )
-from tidemill.cluster.progress import ProgressReader, wait_text
+from tidemill.cluster.progress import ProgressReader, ended_text, wait_text
 from tidemill.cluster.stores import absolute_url
 from tidemill.definition.definition import StoredDefinition
 from tidemill.engine.work import AttemptRunner
@@ -49,7 +49,7 @@ from tidemill.queries.handle import QueryHandle
 from tidemill.store.urls import open_store
 from tidemill.values.call_checks import checked_name, checked_time
 from tidemill.values.data import has_utf8
-from tidemill.values.errors import BadInput, ModuleExists, RetryableError, StoreRefused, TidemillError, UnknownName
+from tidemill.values.errors import BadInput, ModuleExists, RetryableError, StoreRefused, UnknownName
 from tidemill.values.names import is_folder_name
 from tidemill.values.notebook import ShownInNotebooks
 
@@ -326,8 +326,8 @@ class InProcessCluster(ShownInNotebooks):
             BadInput: `count` is no whole number.
             UnknownName: there is no such module or topology.
             MicrobatchFails: the same microbatch failed in the same way three times; says how.
-            TidemillError: what ended the topology's runner in this cluster, where nobody else leads.
-            TimeoutError: says how far it came, and why its last attempt failed if it did.
+            TimeoutError: says how far it came, and why its last attempt failed if it did; at once where an error ended
+                its runner, and nobody else leads.
         """
         if isinstance(count, bool) or not isinstance(count, int):
             raise BadInput(f"A count of records is a whole number, not {count!r}.")
@@ -345,9 +345,8 @@ class InProcessCluster(ShownInNotebooks):
 
         Raises:
             UnknownName: there is no such module or topology.
-            TimeoutError: says how many records wait.
+            TimeoutError: says how many records wait; at once where an error ended a runner, and nobody else leads.
             UserCodeError: the module's code fails on each attempt.
-            TidemillError: what ended a runner of this cluster, where nobody else leads.
         """
         definition = self._client(module).definition()
         watch = ProcessedWatch.of_all(self.store, definition, topology)
@@ -355,7 +354,8 @@ class InProcessCluster(ShownInNotebooks):
 
         def check_runners() -> None:
             for name in names:
-                self._check_runner(definition, name)
+                if (ended := self._end_of_runner(module, name)) is not None:
+                    raise TimeoutError(f"{name} does not go on; {ended_text(ended)}") from ended
 
         watch.wait(checked_time("timeout_millis", timeout_millis) / 1000, self._clock, check_runners)
 
@@ -404,24 +404,22 @@ class InProcessCluster(ShownInNotebooks):
             if fails_fast and found.failure is not None and repetition.sees(found.failure):
                 text = wait_text(wanted, timeout_millis - left, found)
                 raise fails(found.failure, f"{text.rstrip()}\nIt fails in the same way each time.")
-            if fails_fast:
-                self._check_runner(self._topology(module, topology), topology)
-            if left <= 0:
-                raise TimeoutError(wait_text(wanted, timeout_millis, found))
+            ended = self._end_of_runner(module, topology) if fails_fast else None
+            if left <= 0 or ended is not None:
+                raise TimeoutError(wait_text(wanted, timeout_millis - max(0.0, left), found)) from ended
             self._clock.wait(pause, min(_LOOK_MILLIS, left))
 
-    def _check_runner(self, definition: StoredDefinition, topology: str) -> None:
-        """Nobody waits for a runner that an error ended, unless another process leads meanwhile. Raises that error."""
-        _, runner = self._reader(definition, topology)
-        error = runner.state.error if runner is not None else None
-        if not isinstance(error, TidemillError):
-            return
+    def _end_of_runner(self, module: str, topology: str) -> BaseException | None:
+        """What ended the topology's runner in this cluster; None where it goes on, or somebody else leads meanwhile."""
+        running = self._running.get(module)
+        runner = None if running is None else running.topologies.get(topology)
+        if running is None or runner is None or runner.state.error is None:
+            return None
         try:
-            leader = LeaderWatch(self.store, definition, topology, self._clock).leader()
+            leader = LeaderWatch(self.store, running.definition, topology, self._clock).leader()
         except RetryableError:
-            return
-        if not leader:
-            raise error
+            return None
+        return None if leader else runner.state.error
 
     def _progress(self, definition: StoredDefinition, topology: str) -> TopologyStatus:
         reader, runner = self._reader(definition, topology)

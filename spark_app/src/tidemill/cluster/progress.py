@@ -64,14 +64,19 @@ class ProgressReader:
 def trouble_of(state: RunnerState) -> str:
     """Why a runner does nothing, in a few words; empty if it works."""
     if state.error is not None:
-        code = state.error.code if isinstance(state.error, TidemillError) else type(state.error).__name__
-        return f"its runner stopped: {code}: {state.error}"
+        return ended_text(state.error)
     if state.is_over:
         return f"its runner is {state.role}: {state.stop_text}".rstrip(": ")
     if state.report.store_trouble:
         return f"its runner waits for the store: {state.report.store_trouble}"
     trouble = state.report.publishing_trouble
     return f"its appends cannot be published: {trouble}" if trouble else ""
+
+
+def ended_text(error: BaseException) -> str:
+    """What ended a runner."""
+    code = error.code if isinstance(error, TidemillError) else type(error).__name__
+    return f"its runner stopped: {code}: {error}"
 
 
 def wait_text(wanted: str, timeout_millis: float, found: TopologyStatus) -> str:
