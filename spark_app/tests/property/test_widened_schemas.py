@@ -24,7 +24,7 @@ from tidemill.scans.export import export
 from tidemill.tables import verify
 from tidemill.tables.parts import PartLoader
 from tidemill.tables.tables import RECORD_FIELDS_MAX, Table, layout_of
-from tidemill.tables.widening import check_readable
+from tidemill.tables.widened_rows import check_readable
 from tidemill.values.columns import from_values
 from tidemill.values.errors import CorruptState, SchemaMismatch, SchemaOutdated
 

@@ -19,7 +19,7 @@ from tidemill.journal.snapshot import TaskSet
 from tidemill.tables.codecs import key_codec
 from tidemill.tables.container import CLEAR
 from tidemill.tables.folding import CombinerNames, order_rows
-from tidemill.tables.migrating import migrated
+from tidemill.tables.migrated_values import migrated
 from tidemill.tables.tables import Table
 
 Place = tuple[Any, ...]

@@ -9,7 +9,7 @@ keys):
 `none` is there if a record has a field that is None (a bit a field, as an absent field is null too) or is None
 itself (-1). Kinds: see below. A clear of the n leading keys has kind 3 + n and nulls in the other keys; it concerns
 older levels only. `meta.json` says of each table its key types and the schemas of its values, as they were when it
-was written (`tables.widening`).
+was written (`tables.widened_rows`).
 """
 
 from __future__ import annotations

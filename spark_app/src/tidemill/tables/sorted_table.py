@@ -17,7 +17,7 @@ from tidemill.tables.cells import cells_of, record_of, series_of
 from tidemill.tables.codecs import ValueCodec, one_nan, value_codec
 from tidemill.tables.container import CLEAR, PUT
 from tidemill.tables.tables import Table
-from tidemill.tables.widening import check_readable, widened, widened_combiner_names
+from tidemill.tables.widened_rows import check_readable, widened, widened_combiner_names
 from tidemill.values.data import datetime_micros
 
 Bounds = tuple[int, int]
@@ -28,7 +28,7 @@ class SortedTable:
 
     `stored` is the table as it was when `data` was written, if the schema may have been widened since. Rows are
     searched as they were written; those that are found come in the columns of `table`, or, where values were
-    migrated since, in those of the table before (`Table.before`): `tables.migrating` takes them on from there.
+    migrated since, in those of the table before (`Table.before`): `tables.migrated_values` takes them on from there.
 
     Raises:
         SchemaOutdated: `stored` is wider than `table`.

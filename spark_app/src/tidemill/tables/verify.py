@@ -17,7 +17,7 @@ from tidemill.tables.folding import key_columns
 from tidemill.tables.sorting import run_starts, sort_rows
 from tidemill.tables.table_bounds import bound_of
 from tidemill.tables.tables import Layout, Table, is_size_of, row_key
-from tidemill.tables.widening import check_readable
+from tidemill.tables.widened_rows import check_readable
 from tidemill.values.errors import CorruptState, SchemaOutdated
 
 
