@@ -29,7 +29,7 @@ from tidemill.gateway.settings import GatewaySettings
 from tidemill.gateway.tokens import Tokens
 from tidemill.journal import otlp, tracing
 from tidemill.journal.spans import TracedSpan, handing_to, own_headers, tracer
-from tidemill.leader.tracing import AttemptSpans
+from tidemill.leader.attempt_spans import AttemptSpans
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 """A traceparent as the W3C's document has it: trace, span, and that it is sampled."""

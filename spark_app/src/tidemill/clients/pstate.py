@@ -31,8 +31,8 @@ from tidemill.language.schema import FixedKeysSchema, MapSchema, Schema, to_text
 from tidemill.paths.budget import Budget
 from tidemill.paths.compiled import CompiledPath, compile_path
 from tidemill.paths.fitting import SchemaFaults
-from tidemill.paths.following import Following, following
 from tidemill.paths.navigators import NAVIGATORS
+from tidemill.paths.offers import Following, following
 from tidemill.pstate.changes import ChangedKeys
 from tidemill.store.objects import NotFound
 from tidemill.values.absent import ABSENT

@@ -21,6 +21,7 @@ from tidemill.journal.clock import Clock, SystemClock
 from tidemill.journal.spans import tracer
 from tidemill.leader import events
 from tidemill.leader.attempt_failures import attempt_failed, compaction_failed
+from tidemill.leader.attempt_spans import AttemptSpans
 from tidemill.leader.attempting import run_attempt
 from tidemill.leader.collection import collect
 from tidemill.leader.kept_plans import keep_plan
@@ -29,7 +30,6 @@ from tidemill.leader.maintenance import Maintenance
 from tidemill.leader.publishing import publish
 from tidemill.leader.report import Now, RunnerState
 from tidemill.leader.topology_store import TopologyStore
-from tidemill.leader.tracing import AttemptSpans
 from tidemill.plan.program import Program
 from tidemill.store.lease import FileLease, LeaderLease
 from tidemill.store.objects import ObjectStore
