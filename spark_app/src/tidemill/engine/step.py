@@ -30,10 +30,8 @@ class PStateReads(Protocol):
     def prefers_columns(self, rows: int) -> bool:
         """Whether the keys of so many rows are better looked up together."""
 
-    def get_points(
-        self, pstate: str, table_id: str, tasks: pl.Series | int, keys: Sequence[Column]
-    ) -> tuple[Column, pl.Series]:
-        """The value of each row's key, and a Boolean column that tells which were found."""
+    def get_points(self, pstate: str, tasks: pl.Series | int, keys: Sequence[Column]) -> Column:
+        """The value to which each row's keys lead through maps, None where there is none."""
 
     def prefetch(self, pstate: str, tasks: pl.Series | int, keys: Column) -> None:
         """Read the elements of these top-level keys ahead."""

@@ -30,11 +30,9 @@ class CommittedState:
         """Whether so many keys are better looked up together than one after the other."""
         return rows >= COLUMN_ROWS_MIN
 
-    def get_points(
-        self, pstate: str, table_id: str, tasks: pl.Series | int, keys: Sequence[Column]
-    ) -> tuple[Column, pl.Series]:
+    def get_points(self, pstate: str, tasks: pl.Series | int, keys: Sequence[Column]) -> Column:
         """As `ThreadState.get_points`."""
-        return self._columns.get_points(pstate, table_id, tasks, keys)
+        return self._columns.get_points(pstate, tasks, keys)
 
     def prefetch(self, pstate: str, tasks: pl.Series | int, keys: Column) -> None:
         """Nothing: rows that are read stay with the reader, for all queries of this commit."""

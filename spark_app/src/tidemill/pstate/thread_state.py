@@ -35,6 +35,9 @@ from tidemill.values.columns import Column, filter_rows, length, to_values
 from tidemill.values.errors import SchemaMismatch
 
 FLUSH_PATH_COUNT = 100_000
+_TOP = "0"
+"""The table of a plain value, and of maps of plain values."""
+
 _T = TypeVar("_T")
 
 
@@ -166,11 +169,6 @@ class ThreadState:
 
     # --- columns ---
 
-    def get_rows(self, pstate: str, table_id: str, tasks: pl.Series | int, keys: Sequence[Column]) -> pl.DataFrame:
-        """The live rows of these keys (columns task, k0, …, and the value columns), distinct and sorted."""
-        _, table = self._key(pstate, table_id)
-        return self.rows_of(pstate, table_id, self.key_frame(pstate, table, tasks, keys).unique(maintain_order=True))
-
     def prefers_columns(self, rows: int) -> bool:
         """Whether so many keys are better looked up together: always, as what was changed is in columns, too."""
         return True
@@ -187,48 +185,30 @@ class ThreadState:
         initials = rows_frame(table, missing, [], [PUT] * len(missing), [initial] * len(missing))
         return pl.concat([found, initials], how="diagonal")
 
-    def get_points(
-        self, pstate: str, table_id: str, tasks: pl.Series | int, keys: Sequence[Column]
-    ) -> tuple[Column, pl.Series]:
-        """The value of each row's key, None where there is none, and a Boolean column that tells which were found.
+    def get_points(self, pstate: str, tasks: pl.Series | int, keys: Sequence[Column]) -> Column:
+        """The value to which each row's keys lead through maps, None where there is none.
 
-        A plain value that was never written is its initial value, and counts as found. A key that the map cannot have
-        is not there, as when rows look for it one by one.
+        A plain value that was never written is its initial value. A key that the map cannot have is not there, as when
+        rows look for it one by one.
         """
-        _, table = self._key(pstate, table_id)
         try:
-            return self._points(pstate, table_id, tasks, keys)
+            return self._points(pstate, tasks, keys)
         except SchemaMismatch:
             if not keys:
                 raise
-        fits = _fitting_keys(table, keys[-1])
+        fits = _fitting_keys(self._layouts[pstate].tables[_TOP], keys[-1])
         some = tasks.filter(fits) if isinstance(tasks, pl.Series) else tasks
-        column, is_found = self._points(pstate, table_id, some, [filter_rows(each, fits) for each in keys])
-        values, hits = iter(to_values(column)), iter(is_found)
-        spread = [(next(values), next(hits)) if fit else (None, False) for fit in fits]
-        return [value for value, _ in spread], pl.Series("found", [hit for _, hit in spread], dtype=pl.Boolean)
+        values = iter(to_values(self._points(pstate, some, [filter_rows(each, fits) for each in keys])))
+        return [next(values) if fit else None for fit in fits]
 
-    def _points(
-        self, pstate: str, table_id: str, tasks: pl.Series | int, keys: Sequence[Column]
-    ) -> tuple[Column, pl.Series]:
-        key, table = self._key(pstate, table_id)
+    def _points(self, pstate: str, tasks: pl.Series | int, keys: Sequence[Column]) -> Column:
+        table = self._layouts[pstate].tables[_TOP]
         wanted = self.key_frame(pstate, table, tasks, keys)
-        found = self.get_rows(pstate, table_id, tasks, keys)
-        columns = key_columns(table)
-        rows = wanted.join(
-            found.with_columns(pl.lit(True).alias("found")),
-            on=columns,
-            how="left",
-            nulls_equal=True,
-            maintain_order="left",
-        )
-        is_found = rows["found"].fill_null(False)
+        found = self.rows_of(pstate, _TOP, wanted.unique(maintain_order=True)).with_columns(found=pl.lit(True))
+        rows = wanted.join(found, on=key_columns(table), how="left", nulls_equal=True, maintain_order="left")
         if table.fields is None and table.value is not None:
-            column = value_codec(table.value).column(rows["value"])
-        else:
-            cells = cells_of(table, rows)
-            column = [cell if hit else None for cell, hit in zip(cells, is_found, strict=True)]
-        return column, is_found
+            return value_codec(table.value).column(rows["value"])
+        return [cell if hit else None for cell, hit in zip(cells_of(table, rows), rows["found"], strict=True)]
 
     def put_points(
         self,

@@ -25,7 +25,7 @@ def select(run: Step, operator: pg.Select, frame: Frame) -> Frame:
     state = run.state_of(operator.pstate)
     if path.point_keys is not None and state.prefers_columns(frame.rows):
         keys = [column_of(frame, path.arguments[i]) for i in path.point_keys]
-        values, _ = state.get_points(operator.pstate, "0", partitions_of(operator.partition, frame), keys)
+        values = state.get_points(operator.pstate, partitions_of(operator.partition, frame), keys)
         if run.context.budget is not None:
             run.context.budget.column(values)
         return frame.with_columns(dict.fromkeys(operator.outs, values))
