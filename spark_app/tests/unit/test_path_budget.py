@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 
 from tidemill.api.path import Path
 from tidemill.api.schemas import PState
-from tidemill.clients.pstate import argument_value
 from tidemill.gateway.formats import ANSWERS, encoded
 from tidemill.language.operations import ALL_OPS
 from tidemill.paths.budget import BYTES_MAX, RESULTS_MAX, STEPS_MAX, Budget
-from tidemill.paths.compiled import compile_path
+from tidemill.paths.compiled import argument_value, compile_path
 from tidemill.paths.json import ARGUMENTS_MAX, NAVIGATORS_MAX, PATHS_DEPTH_MAX, VALUES_DEPTH_MAX, path_from_json
 from tidemill.paths.navigators import NAVIGATORS
 from tidemill.pstate.test_pstate import TestPState

@@ -9,7 +9,6 @@ from tidemill.clients.status import TopologyStatus
 from tidemill.clients.status_reader import LagReader, unpublished_in
 from tidemill.definition.definition import StoredDefinition
 from tidemill.journal.commit_log import CommitLog
-from tidemill.journal.entries import Entry
 from tidemill.journal.failures import Repetition, fails, failure_text
 from tidemill.journal.options_log import OptionsLog
 from tidemill.leader.report import RunnerState
@@ -53,13 +52,10 @@ class TopologyWatch:
 
     def _look(self, state: RunnerState) -> TopologyStatus:
         if state.role == "leader":
-            return self._with_lag(state.status(self._definition, self._topology), state.entry)
+            return self._lag.told(state.status(self._definition, self._topology), state.entry)
         head, pause = self._log.head(), self._options.read().paused.get(self._topology)
         found = state.status(self._definition, self._topology, head, pause)
         if head is not None:  # what another process leads, and published, its entry does not say
             count = unpublished_in(self._store, self._definition, self._topology, head[1])
             found = replace(found, unpublished=count)
-        return self._with_lag(found, head[1] if head else None)
-
-    def _with_lag(self, found: TopologyStatus, entry: Entry | None) -> TopologyStatus:
-        return self._lag.told(found, entry)
+        return self._lag.told(found, head[1] if head else None)

@@ -29,7 +29,7 @@ from tidemill.journal.snapshot import Snapshot
 from tidemill.language import dataflow
 from tidemill.language.schema import FixedKeysSchema, MapSchema, Schema, to_text
 from tidemill.paths.budget import Budget
-from tidemill.paths.compiled import CompiledPath, compile_path
+from tidemill.paths.compiled import CompiledPath, argument_value, compile_path
 from tidemill.paths.fitting import SchemaFaults
 from tidemill.paths.navigators import NAVIGATORS
 from tidemill.paths.offers import Following, following
@@ -512,17 +512,6 @@ def one_value(name: str, values: list[Any]) -> Any:
         count = "no value" if not values else f"{len(values)} values"
         raise NotOneValue(f"{name}: the path navigates to {count}; use select(), or a path to exactly one.")
     return values[0]
-
-
-def argument_value(argument: Any) -> Any:
-    """The value of a client's argument; what looks like a variable is the string it is written as."""
-    if isinstance(argument, dataflow.Const):
-        return argument.value
-    if isinstance(argument, dataflow.Var):
-        return argument.name
-    if isinstance(argument, dataflow.RecordedExpr):
-        return argument.function.call(*map(argument_value, argument.args))
-    raise BadPath(f"{argument!r} cannot be a key.")
 
 
 def _check_keys(name: str, path: dataflow.RecordedPath, schema: Schema) -> None:

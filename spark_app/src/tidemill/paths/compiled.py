@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tidemill.language.dataflow import Arg, RecordedPath
+from tidemill.language.dataflow import Arg, Const, RecordedExpr, RecordedPath, Var
 from tidemill.language.schema import Schema
 from tidemill.paths.binding import Binder
 from tidemill.paths.budget import Budget
@@ -37,6 +37,21 @@ class CompiledPath:
     transform: TransformCall
     point_keys: tuple[int, ...] | None
     leading_key: Arg | None
+
+
+def argument_value(argument: Any) -> Any:
+    """The value of an argument outside a topology: there, what looks like a variable is the string it is written as.
+
+    Raises:
+        BadPath: it is no argument.
+    """
+    if isinstance(argument, Const):
+        return argument.value
+    if isinstance(argument, Var):
+        return argument.name
+    if isinstance(argument, RecordedExpr):
+        return argument.function.call(*map(argument_value, argument.args))
+    raise BadPath(f"{argument!r} cannot be a key.")
 
 
 def compile_path(

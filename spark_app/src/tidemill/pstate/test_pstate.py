@@ -6,9 +6,9 @@ from typing import Any
 
 from tidemill.api.path import Path, path_of
 from tidemill.api.schemas import to_schema
-from tidemill.language.dataflow import Arg, Const, Location, RecordedExpr
+from tidemill.language.dataflow import Location
 from tidemill.language.schema import Schema, to_text
-from tidemill.paths.compiled import compile_path
+from tidemill.paths.compiled import argument_value, compile_path
 from tidemill.paths.memory_nodes import memory_root
 from tidemill.paths.nodes import Node, RootValue, whole
 from tidemill.values.errors import DefinitionError, Fault, NotOneValue
@@ -107,12 +107,3 @@ def copy(source: Node | RootValue, target: Node | RootValue) -> None:
     else:
         assert isinstance(target, Node)
         target.fill(whole(source))
-
-
-def argument_value(argument: Arg) -> Any:
-    """The value of an argument outside a topology: there, a variable is the string that it is written as."""
-    if isinstance(argument, Const):
-        return argument.value
-    if isinstance(argument, RecordedExpr):
-        return argument.function.call(*(argument_value(part) for part in argument.args))
-    return argument.name
