@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import partial
 from typing import Any, Final
 
 from tidemill.language.dataflow import Nav
@@ -24,7 +23,7 @@ from tidemill.paths.navigator import (
     pair_of,
 )
 from tidemill.paths.nodes import UNCHANGED, MapNode, Node, SetNode, assign, is_empty_node
-from tidemill.paths.ranges import BETWEEN, FROM, FROM_START, TO, TO_END, BoundsOfCalls, SortedRange
+from tidemill.paths.ranges import BoundsOfCalls, SortedRange, range_navigators
 from tidemill.values.absent import ABSENT
 from tidemill.values.errors import BadPath
 from tidemill.values.keys import key_token, plain_map, same_key
@@ -313,11 +312,6 @@ def _elements(faults: SchemaFaults, nav: Nav, schema: Schema) -> Schema | None:
     return schema.element if isinstance(schema, ListSchema) else None
 
 
-def _range(name: str, kind: SortedRange) -> Navigator:
-    steps = partial(SortedMapRange, kind)
-    return Navigator(name, steps, kind.arguments, kind.rule(_map), kind.options, looks_through=True)
-
-
 NAVIGATORS: Final = (
     Navigator("key", AtKey, VALUES, _below_keys, is_repeated=True, is_point_key=True),
     Navigator("must", AtPresentKey, VALUES, _below_keys, is_repeated=True),
@@ -326,9 +320,5 @@ NAVIGATORS: Final = (
     Navigator("map_key", MapKey, VALUE, _keys, is_at_key=True),
     Navigator("all", All, after=_elements, looks_through=True),
     Navigator("sub_map", SubMap, VALUES, _part, looks_through=True),
-    _range("sorted_map_range", BETWEEN),
-    _range("sorted_map_range_from", FROM),
-    _range("sorted_map_range_from_start", FROM_START),
-    _range("sorted_map_range_to", TO),
-    _range("sorted_map_range_to_end", TO_END),
+    *range_navigators("sorted_map_range", SortedMapRange, _map),
 )

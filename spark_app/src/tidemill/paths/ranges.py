@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Literal, TypeVar
 
 from tidemill.language.dataflow import Const, Nav
 from tidemill.language.schema import MapSchema, Schema, SetSchema
 from tidemill.paths.arguments import VALUE, ArgumentKinds
 from tidemill.paths.fitting import SchemaFaults
-from tidemill.paths.navigator import BoundNav, Slot, Values
+from tidemill.paths.navigator import BoundNav, Builder, Navigator, Slot, Step, Steps, Values
 from tidemill.paths.nodes import KeyRange
 from tidemill.values.errors import BadPath
 
@@ -54,11 +55,26 @@ class SortedRange:
                 faults.check_key(value, schema)
 
 
-BETWEEN: Final = SortedRange(("start", "end"), frozenset({"include_start", "include_end", "max_amt"}))
-FROM: Final = SortedRange(("start", "amount"), frozenset({"include_start", "max_amt"}))
-FROM_START: Final = SortedRange(("amount",))
-TO: Final = SortedRange(("end", "amount"), frozenset({"include_end", "max_amt"}), is_reverse=True)
-TO_END: Final = SortedRange(("amount",), is_reverse=True)
+_RANGES: Final = {
+    "": SortedRange(("start", "end"), frozenset({"include_start", "include_end", "max_amt"})),
+    "_from": SortedRange(("start", "amount"), frozenset({"include_start", "max_amt"})),
+    "_from_start": SortedRange(("amount",)),
+    "_to": SortedRange(("end", "amount"), frozenset({"include_end", "max_amt"}), is_reverse=True),
+    "_to_end": SortedRange(("amount",), is_reverse=True),
+}
+"""By what their names end with."""
+
+
+def range_navigators(
+    name: str,
+    steps: Callable[[SortedRange, BoundNav, Step, Builder], Steps],
+    around: Callable[[SchemaFaults, Nav, Schema], MapSchema | SetSchema | None],
+) -> tuple[Navigator, ...]:
+    """The navigators to all sorted ranges of one structure, whose names begin with `name`; `around` as in `rule`."""
+    return tuple(
+        Navigator(name + end, partial(steps, kind), kind.arguments, kind.rule(around), kind.options, looks_through=True)
+        for end, kind in _RANGES.items()
+    )
 
 
 class BoundsOfCalls:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import partial
 from typing import Any, Final
 
 from tidemill.language.dataflow import Nav
@@ -14,7 +13,7 @@ from tidemill.paths.fitting import SchemaFaults, plain_part
 from tidemill.paths.navigator import BoundNav, Builder, Collected, Hits, Navigator, Step, Steps, Values
 from tidemill.paths.nodes import UNCHANGED
 from tidemill.paths.points import add_element, discard_element
-from tidemill.paths.ranges import BETWEEN, FROM, FROM_START, TO, TO_END, BoundsOfCalls, SortedRange
+from tidemill.paths.ranges import BoundsOfCalls, SortedRange, range_navigators
 from tidemill.values.absent import ABSENT
 from tidemill.values.errors import BadPath
 from tidemill.values.keys import key_token, plain_set, same_key
@@ -120,18 +119,9 @@ def _element(faults: SchemaFaults, nav: Nav, schema: Schema) -> Schema | None:
     return Leaf(found.element) if found is not None else None
 
 
-def _range(name: str, kind: SortedRange) -> Navigator:
-    steps = partial(SortedSetRange, kind)
-    return Navigator(name, steps, kind.arguments, kind.rule(_set), kind.options, looks_through=True)
-
-
 NAVIGATORS: Final = (
     Navigator("set_elem", SetElem, VALUE, _element, is_at_key=True, point=discard_element),
     Navigator("void_set_elem", VoidSetElem, after=_element, is_at_key=True, point=add_element),
     Navigator("subset", Subset, VALUES, _part, looks_through=True),
-    _range("sorted_set_range", BETWEEN),
-    _range("sorted_set_range_from", FROM),
-    _range("sorted_set_range_from_start", FROM_START),
-    _range("sorted_set_range_to", TO),
-    _range("sorted_set_range_to_end", TO_END),
+    *range_navigators("sorted_set_range", SortedSetRange, _set),
 )
