@@ -205,7 +205,7 @@ class _AnchorPlace:
 
 
 @dataclass(frozen=True)
-class _Step:
+class _Join:
     """One join: the result of those before it (or the first branch) with another branch."""
 
     other: _Branch
@@ -215,11 +215,11 @@ class _Step:
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _Joins:
     """Joins of `first` with others, one after the other."""
 
     first: _Branch
-    steps: tuple[_Step, ...] = ()
+    others: tuple[_Join, ...] = ()
 
 
 @dataclass
@@ -403,7 +403,7 @@ class _Branches:
         """Brings all branches together, so that one of them goes on with the variables that are needed."""
         branches = [branch for branch in self._open if not branch.is_aside]
         if len(branches) == 1 and not branches[0].unground and self._known(needed) <= branches[0].names:
-            self._become(_Plan(branches[0]), at)
+            self._become(_Joins(branches[0]), at)
         elif branches:
             self._choose(self._known(needed), branches, at)
 
@@ -420,9 +420,9 @@ class _Branches:
         joins of branches give it.
         """
         tried = _Tried()
-        plan = self._search(needed, must, tried)
-        if plan is not None:
-            self._become(plan, at)
+        joins = self._search(needed, must, tried)
+        if joins is not None:
+            self._become(joins, at)
             return
         if len(must) > 1:
             self._faults.append(_several_tails(must, tried))
@@ -432,46 +432,46 @@ class _Branches:
             self._faults.append(_no_configuration(at, needed, self._open, tried))
         first, *others = self._open  # so that the steps behind are checked with all variables
         first.unground = frozenset()
-        self._become(_Plan(first, tuple(_Step(other, ()) for other in others)), at)
+        self._become(_Joins(first, tuple(_Join(other, ()) for other in others)), at)
 
-    def _search(self, needed: set[str], must: Sequence[_Branch], tried: _Tried) -> _Plan | None:
+    def _search(self, needed: set[str], must: Sequence[_Branch], tried: _Tried) -> _Joins | None:
         """The joins that give what is needed; those of branches beside the rows only if no others do."""
         rows = [branch for branch in self._open[::-1] if not branch.is_aside]
-        plan = self._search_in(rows, needed, must, tried)
-        if plan is None and len(rows) < len(self._open):
-            plan = self._search_in(self._open[::-1], needed, must, tried)
-        return plan
+        joins = self._search_in(rows, needed, must, tried)
+        if joins is None and len(rows) < len(self._open):
+            joins = self._search_in(self._open[::-1], needed, must, tried)
+        return joins
 
     def _search_in(
         self, latest: Sequence[_Branch], needed: set[str], must: Sequence[_Branch], tried: _Tried
-    ) -> _Plan | None:
+    ) -> _Joins | None:
         sizes = range(1, len(latest) + 1) if len(latest) <= SEARCHED_MAX else [len(latest)]
         for size in sizes:
             for chosen in combinations(latest, size):
                 is_enough = needed <= frozenset[str]().union(*(branch.names for branch in chosen))
                 if is_enough and all(branch in chosen for branch in must):
-                    plan = _joined([branch for branch in self._open if branch in chosen], tried)
-                    if plan is not None:
-                        return plan
+                    joins = _joined([branch for branch in self._open if branch in chosen], tried)
+                    if joins is not None:
+                        return joins
         return None
 
-    def _become(self, plan: _Plan, at: Location) -> None:
-        """The result of a plan is the current branch."""
-        if plan.first is self._current and not plan.steps:
+    def _become(self, joins: _Joins, at: Location) -> None:
+        """The result of these joins is the current branch."""
+        if joins.first is self._current and not joins.others:
             return
         self._mark_end()
-        result = plan.first
-        for step in plan.steps:
-            left, right = _marked(result), _marked(step.other)
-            self._found.append(df.JoinBranches(left, right, step.on, step.keeps_left, step.keeps_right, at))
+        result = joins.first
+        for join in joins.others:
+            left, right = _marked(result), _marked(join.other)
+            self._found.append(df.JoinBranches(left, right, join.on, join.keeps_left, join.keeps_right, at))
             self._has_root = self._has_root or ROOT in (left, right)
-            self._open = [branch for branch in self._open if branch not in (result, step.other)]
-            result = _Branch(result.at, result.names | step.other.names, has_source=True)
+            self._open = [branch for branch in self._open if branch not in (result, join.other)]
+            result = _Branch(result.at, result.names | join.other.names, has_source=True)
             self._open.append(result)
             self._current = result
-            if step is not plan.steps[-1]:
+            if join is not joins.others[-1]:
                 self._mark_end()
-        if not plan.steps:
+        if not joins.others:
             self._found.append(df.Hook(_marked(result), at))
             self._current = result
             result.is_aside = False
@@ -482,21 +482,21 @@ def _marked(branch: _Branch) -> str:
     return branch.mark
 
 
-def _joined(branches: Sequence[_Branch], tried: _Tried) -> _Plan | None:
+def _joined(branches: Sequence[_Branch], tried: _Tried) -> _Joins | None:
     """These branches joined, each with what came before it; None if they cannot be."""
     ground = [branch for branch in branches if not branch.unground]
     outer = [branch for branch in branches if branch.unground]
     if not ground:
         return _joined_fully(outer, tried)
     first, *rest = ground
-    names, steps = first.names, list[_Step]()
+    names, others = first.names, list[_Join]()
     while rest:
         other = next((branch for branch in rest if branch.names & names), None)
         if other is None:
             tried.reasons.append(f"{first} has no variable in common with {rest[0]}")
             return None
         rest.remove(other)
-        steps.append(_Step(other, tuple(sorted(names & other.names))))
+        others.append(_Join(other, tuple(sorted(names & other.names))))
         names |= other.names
     while outer:
         found = next((branch for branch in outer if branch.ground and branch.ground == names & branch.names), None)
@@ -504,9 +504,9 @@ def _joined(branches: Sequence[_Branch], tried: _Tried) -> _Plan | None:
             tried.reasons.append(_unmatched(outer[0], first, names))
             return None
         outer.remove(found)
-        steps.append(_Step(found, tuple(sorted(found.ground)), keeps_left=True))
+        others.append(_Join(found, tuple(sorted(found.ground)), keeps_left=True))
         names |= found.names
-    return _Plan(first, tuple(steps))
+    return _Joins(first, tuple(others))
 
 
 def _unmatched(outer: _Branch, first: _Branch, names: frozenset[str]) -> str:
@@ -516,20 +516,20 @@ def _unmatched(outer: _Branch, first: _Branch, names: frozenset[str]) -> str:
     return f"{outer} is outer, and {first} lacks {_listed(lacking)} (if only the outer branch needs it, write '*___')"
 
 
-def _joined_fully(branches: Sequence[_Branch], tried: _Tried) -> _Plan | None:
+def _joined_fully(branches: Sequence[_Branch], tried: _Tried) -> _Joins | None:
     """Outer branches alone: rows of each are kept."""
     first, *rest = branches
-    names, steps = first.names, list[_Step]()
+    names, others = first.names, list[_Join]()
     for other in rest:
         if not other.ground or other.ground != first.ground or names & other.unground:
             tried.reasons.append(f"{other} and {first} are both outer, but not on the same variables without '**'")
             return None
-        steps.append(_Step(other, tuple(sorted(other.ground)), keeps_left=True, keeps_right=True))
+        others.append(_Join(other, tuple(sorted(other.ground)), keeps_left=True, keeps_right=True))
         names |= other.names
-    if not steps:
+    if not others:
         tried.reasons.append(f"{first} is outer, and alone")
         return None
-    return _Plan(first, tuple(steps))
+    return _Joins(first, tuple(others))
 
 
 # --- faults ----------------------------------------------------------------------------------------------------------
