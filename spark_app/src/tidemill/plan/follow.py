@@ -22,7 +22,7 @@ _PASSES_MAX = 4
 
 
 @dataclass
-class _Loop:
+class _LoopRows:
     """A loop around the nodes being followed: its names, what is bound outside, and how rows leave its body."""
 
     vars: tuple[str, ...]
@@ -39,7 +39,7 @@ class SourceFollower:
         self._context = context
         self._depot: str = ""
         self._anchors: dict[str, Rows] = {}
-        self._loops: list[_Loop] = []
+        self._loops: list[_LoopRows] = []
         self._found: list[Fault] = []
 
     def follow(self, source: SourceDeclaration) -> Iterator[Fault]:
@@ -127,8 +127,8 @@ class SourceFollower:
             begin = met
         return meet(loop.emits, ("emit", id(node))) if loop.emits else rows.moved(UNKNOWN)
 
-    def _loop_body(self, node: df.Loop, begin: Rows, outside: Mapping[str, Symbol]) -> _Loop:
-        loop = _Loop(tuple(name for name, _ in node.vars), node.outs, outside)
+    def _loop_body(self, node: df.Loop, begin: Rows, outside: Mapping[str, Symbol]) -> _LoopRows:
+        loop = _LoopRows(tuple(name for name, _ in node.vars), node.outs, outside)
         anchors, self._anchors = self._anchors, {}
         self._loops.append(loop)
         self._run(node.body, begin)
@@ -297,7 +297,7 @@ def shown(arg: Arg) -> str:
     return repr(arg.value) if isinstance(arg, Const) else f"Expr({arg.function.name}, …)"
 
 
-def _leaving(loop: _Loop, names: Sequence[str], args: Sequence[Arg], rows: Rows) -> Rows:
+def _leaving(loop: _LoopRows, names: Sequence[str], args: Sequence[Arg], rows: Rows) -> Rows:
     """Rows that leave the body of a loop: with the variables from outside, and those that they are given."""
     given = {name: symbol(arg, rows.values) for name, arg in zip(names, args, strict=False)}
     return Rows({**loop.outside, **given}, rows.placement)
