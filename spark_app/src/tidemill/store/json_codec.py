@@ -20,7 +20,7 @@ _UNREADABLE: Final = (LookupError, TypeError, ValueError, AttributeError, Overfl
 _T = TypeVar("_T")
 
 
-class _Place(msgspec.Struct, frozen=True):
+class _Header(msgspec.Struct, frozen=True):
     """Where an object stands, and its format: read first, for the rest of a newer format may be anything."""
 
     key: str
@@ -49,8 +49,8 @@ class JsonCodec(Generic[_T]):
 
     def encode(self, value: _T, key: str) -> bytes:
         """The bytes of the object `key`; equal values give equal bytes, so that a create can be repeated."""
-        place = msgspec.json.encode(_Place(key, FORMAT))
-        return place[:-1] + b"," + msgspec.json.encode(self._to_stored(value))[1:]
+        header = msgspec.json.encode(_Header(key, FORMAT))
+        return header[:-1] + b"," + msgspec.json.encode(self._to_stored(value))[1:]
 
     def decode(self, content: bytes, key: str) -> _T:
         """The value in the object that was found at `key`.
@@ -60,13 +60,13 @@ class JsonCodec(Generic[_T]):
             NewerFormat: a newer Tidemill wrote it.
         """
         try:
-            place = msgspec.json.decode(content, type=_Place)
-            check_place(place.key, key)
-            if place.format > FORMAT:
-                text = f"{key} has format {place.format}, this Tidemill reads {FORMAT}; use a newer one"
+            header = msgspec.json.decode(content, type=_Header)
+            check_place(header.key, key)
+            if header.format > FORMAT:
+                text = f"{key} has format {header.format}, this Tidemill reads {FORMAT}; use a newer one"
                 raise NewerFormat(text, key=key)
             value = self._from_stored(self._decoder.decode(content))
-            again = self.encode(value, place.key)  # nothing is ignored: each field is one that is written
+            again = self.encode(value, header.key)  # nothing is ignored: each field is one that is written
             is_whole = again == content or msgspec.json.decode(again) == msgspec.json.decode(content)
         except _UNREADABLE as error:
             raise CorruptState(f"{key}: this object cannot be read: {error!r}", key=key) from error
