@@ -24,7 +24,7 @@ from tidemill.language.dataflow import Location
 from tidemill.language.options import ModuleOptions
 from tidemill.leader import diagnosis, events, ranges
 from tidemill.leader.attempt_failures import attempt_failed, is_of_record
-from tidemill.leader.diagnosis import Place, TooManyProbes, find_poison
+from tidemill.leader.diagnosis import SourceRecord, TooManyProbes, find_poison
 from tidemill.leader.quarantining import HELD_MAX, MICROBATCH_MAX, ON_ERROR, SHARE_MAX
 from tidemill.values.errors import StoreUnavailable, UserCodeError
 from tidemill.values.offsets import OffsetRanges
@@ -217,20 +217,20 @@ def test_first_poison_is_found_in_few_runs_when_no_row_names_it(data: st.DataObj
     bad = data.draw(st.sets(st.sampled_from(every), min_size=1, max_size=4))
     runs = Runs(lambda records: not bad.isdisjoint(records))
     blamed = find_poison(runs, work, UserCodeError("no"))
-    assert blamed is not None and blamed.place == Place(*min(bad, key=every.index))
+    assert blamed is not None and blamed.record == SourceRecord(*min(bad, key=every.index))
     assert runs.count <= 4 + math.ceil(math.log2(len(every) + 1))
 
 
 def test_two_runs_are_enough_when_the_row_names_its_record() -> None:
     runs = Runs(lambda records: ("*a", 1, 12) in records)
     blamed = find_poison(runs, work_of(("*a", (5, 5))), UserCodeError("no", source="*a", partition=1, offset=12))
-    assert blamed is not None and (blamed.place, runs.count) == (Place("*a", 1, 12), 2)
+    assert blamed is not None and (blamed.record, runs.count) == (SourceRecord("*a", 1, 12), 2)
 
 
 def test_named_record_is_not_to_blame_when_it_does_not_fail_alone() -> None:
     runs = Runs(lambda records: ("*a", 1, 13) in records)
     blamed = find_poison(runs, work_of(("*a", (5, 5))), UserCodeError("no", source="*a", partition=0, offset=10))
-    assert blamed is not None and blamed.place == Place("*a", 1, 13)
+    assert blamed is not None and blamed.record == SourceRecord("*a", 1, 13)
 
 
 @given(st.integers(0, 19))
@@ -238,13 +238,13 @@ def test_the_one_is_to_blame_that_fails_with_all_others_when_none_fails_alone(ba
     record = ("*a", 0, 10 + bad)
     runs = Runs(lambda records: record in records and len(records) > 1)
     blamed = find_poison(runs, work_of(("*a", (20,))), UserCodeError("no"))
-    assert blamed is not None and blamed.place == Place(*record)
+    assert blamed is not None and blamed.record == SourceRecord(*record)
 
 
 def test_later_one_is_to_blame_when_two_fail_only_together() -> None:
     runs = Runs(lambda records: {("*a", 0, 12), ("*b", 0, 15)} <= set(records))
     blamed = find_poison(runs, work_of(("*a", (9,)), ("*b", (9,))), UserCodeError("no"))
-    assert blamed is not None and blamed.place == Place("*b", 0, 15)
+    assert blamed is not None and blamed.record == SourceRecord("*b", 0, 15)
 
 
 @pytest.mark.parametrize("fails", [lambda records: True, lambda records: False], ids=["without records", "only once"])
@@ -254,7 +254,7 @@ def test_nobody_is_to_blame_when_records_do_not_decide(fails: Fails) -> None:
 
 def test_nobody_is_to_blame_when_it_is_one_that_is_left_out_already() -> None:
     """The code fails now and then: what it says of a record that it did not get is nothing."""
-    work = diagnosis.without(work_of(("*a", (9,))), Place("*a", 0, 12))
+    work = diagnosis.without(work_of(("*a", (9,))), SourceRecord("*a", 0, 12))
     named = UserCodeError("no", source="*a", partition=0, offset=12)
     fails = iter([False, True])
     assert find_poison(Runs(lambda _: next(fails)), work, named) is None
@@ -265,12 +265,12 @@ def test_record_that_is_left_out_is_never_blamed_when_the_code_fails_by_chance(s
     chance = random.Random(seed)
     work = work_of(("*a", (20, 20)))
     for offset in range(10, 30, 2):
-        work = diagnosis.without(work, Place("*a", 0, offset))
+        work = diagnosis.without(work, SourceRecord("*a", 0, offset))
     try:
         blamed = find_poison(Runs(lambda _: chance.random() < 0.5), work, UserCodeError("no"))
     except TooManyProbes:
         return
-    assert blamed is None or blamed.place in {Place(*record) for record in records_of(work)}
+    assert blamed is None or blamed.record in {SourceRecord(*record) for record in records_of(work)}
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from tidemill.journal.snapshot import TaskSet
 from tidemill.journal.step_metrics import bounded
 from tidemill.leader import events
 from tidemill.leader.attempt_failures import attempt_failed, is_of_record
-from tidemill.leader.diagnosis import Blamed, Place, TooManyProbes, find_poison
+from tidemill.leader.diagnosis import Blamed, SourceRecord, TooManyProbes, find_poison
 from tidemill.leader.topology_store import TopologyStore
 from tidemill.values import columns
 from tidemill.values.offsets import OffsetRanges
@@ -59,11 +59,11 @@ def _blaming(
     topology_store: TopologyStore, start: events.StartAttempt, work: AttemptWork, blamed: Blamed
 ) -> events.AttemptFailed:
     """The failure with the record to blame, as the quarantine keeps it."""
-    failed, place = attempt_failed(start.token, blamed.error), blamed.place
+    failed, record = attempt_failed(start.token, blamed.error), blamed.record
     content = {**_described(topology_store, start, work, blamed), **_told(failed)}
     rows = in_one_partition(columns.from_values([content]), 0)
     written = write_part(work, 0, QUARANTINE, rows, 1, INLINE_BYTES_MAX, topology_store.store)
-    poison = Poison(place.source_id, place.partition, place.offset, written.part)
+    poison = Poison(record.source_id, record.partition, record.offset, written.part)
     return replace(failed, found=events.FoundPoison(poison, written.content))
 
 
@@ -71,26 +71,26 @@ def _described(
     topology_store: TopologyStore, start: events.StartAttempt, work: AttemptWork, blamed: Blamed
 ) -> dict[str, Any]:
     """The record, where it stands, and the attempt that failed at it."""
-    place, definition = blamed.place, topology_store.definition
-    depot = work.sources[place.source_id].depot
-    ranges = start.attempt.ranges[place.source_id]
+    record, definition = blamed.record, topology_store.definition
+    depot = work.sources[record.source_id].depot
+    ranges = start.attempt.ranges[record.source_id]
     return {
-        "depot": depot, "depot_id": definition.depot_identity(depot), "source": place.source_id,
-        "partition": place.partition, "offset": place.offset, "record": _record(topology_store, work, place),
+        "depot": depot, "depot_id": definition.depot_identity(depot), "source": record.source_id,
+        "partition": record.partition, "offset": record.offset, "record": _read(topology_store, work, record),
         "microbatch_id": work.microbatch_id, "version": work.version, "definition": definition.number,
-        "start_offset": ranges.starts[place.partition], "end_offset": ranges.ends[place.partition],
+        "start_offset": ranges.starts[record.partition], "end_offset": ranges.ends[record.partition],
         "at_ms": topology_store.clock.now_ms(),
     }  # fmt: skip
 
 
-def _record(topology_store: TopologyStore, work: AttemptWork, place: Place) -> Any:
-    source = work.sources[place.source_id]
+def _read(topology_store: TopologyStore, work: AttemptWork, record: SourceRecord) -> Any:
+    source = work.sources[record.source_id]
     if source.is_external:
-        only = OffsetRanges.only(len(source.ranges), place.partition, place.offset, place.offset + 1)
+        only = OffsetRanges.only(len(source.ranges), record.partition, record.offset, record.offset + 1)
         kept, _ = read_external(work, replace(source, ranges=only, left_out=frozenset()), TaskSet(1, 0))
     else:
         depot = topology_store.opened_depot(source.depot)
-        kept = depot.read_columns(place.partition, place.offset, place.offset + 1)
+        kept = depot.read_columns(record.partition, record.offset, record.offset + 1)
     return columns.to_values(kept)[0]
 
 

@@ -27,7 +27,7 @@ Run = Callable[[AttemptWork], object]
 
 
 @dataclass(frozen=True)
-class Place:
+class SourceRecord:
     """A record of a microbatch."""
 
     source_id: str
@@ -39,7 +39,7 @@ class Place:
 class Blamed:
     """The record to blame, and what the module's code raised because of it."""
 
-    place: Place
+    record: SourceRecord
     error: BaseException
 
 
@@ -84,10 +84,10 @@ class _Diagnosis:
             return None
         blamed = self._named(error) or self._found_again(total)
         # One that is left out already cannot be to blame: the code fails now and then.
-        return None if blamed is not None and self._is_left_out(blamed.place) else blamed
+        return None if blamed is not None and self._is_left_out(blamed.record) else blamed
 
-    def _is_left_out(self, place: Place) -> bool:
-        return (place.partition, place.offset) in self.work.sources[place.source_id].left_out
+    def _is_left_out(self, record: SourceRecord) -> bool:
+        return (record.partition, record.offset) in self.work.sources[record.source_id].left_out
 
     def _found_again(self, total: int) -> Blamed | None:
         again = self._error_of(replace(self.work, program=traced(self.work.program)))
@@ -107,18 +107,18 @@ class _Diagnosis:
             first + offset - start for first, *where, start in self._spans if where == [source, partition]
         )  # fmt: skip
         alone = self._error_of(self._part(number, number + 1))
-        return Blamed(Place(source, partition, offset), alone) if alone is not None else None
+        return Blamed(SourceRecord(source, partition, offset), alone) if alone is not None else None
 
     def _halved(self, total: int, error: BaseException) -> Blamed | None:
         last, error = self._first_failing(self.work, total, error)
         alone = self._error_of(self._part(last, last + 1))
         if alone is not None:
-            return Blamed(self._place(last), alone)
+            return Blamed(self._record(last), alone)
         other = self._last_before(last)
         if self._error_of(self._part(other, last + 1)) is None:
             return None
         is_other = self._reach(other, total) > self._reach(last, total)
-        return Blamed(self._place(other if is_other else last), error)
+        return Blamed(self._record(other if is_other else last), error)
 
     def _first_failing(self, work: AttemptWork, total: int, error: BaseException) -> tuple[int, BaseException]:
         """The first record with which the records before it fail; all of them together raise `error`."""
@@ -142,7 +142,7 @@ class _Diagnosis:
 
     def _reach(self, number: int, total: int) -> int:
         """How far the microbatch gets without this record: its first record that fails, or the end."""
-        work = without(self.work, self._place(number))
+        work = without(self.work, self._record(number))
         error = self._error_of(work)
         return total if error is None else self._first_failing(work, total, error)[0]
 
@@ -177,13 +177,13 @@ class _Diagnosis:
         sources = {name: cut(source) if source.ranges else source for name, source in work.sources.items()}
         return replace(work, sources=sources)
 
-    def _place(self, number: int) -> Place:
+    def _record(self, number: int) -> SourceRecord:
         first, source, partition, start = self._spans[bisect_right(self._spans, number, key=lambda span: span[0]) - 1]
-        return Place(source, partition, start + number - first)
+        return SourceRecord(source, partition, start + number - first)
 
 
-def without(work: AttemptWork, place: Place) -> AttemptWork:
+def without(work: AttemptWork, record: SourceRecord) -> AttemptWork:
     """The attempt without one more record."""
-    source = work.sources[place.source_id]
-    left_out = source.left_out | {(place.partition, place.offset)}
-    return replace(work, sources={**work.sources, place.source_id: replace(source, left_out=left_out)})
+    source = work.sources[record.source_id]
+    left_out = source.left_out | {(record.partition, record.offset)}
+    return replace(work, sources={**work.sources, record.source_id: replace(source, left_out=left_out)})
