@@ -64,11 +64,6 @@ class Frame:
         return self.task
 
 
-def single_row(task: int, columns: dict[str, Column] | None = None) -> Frame:
-    """One row on `task`; each column holds one value."""
-    return Frame(1, task, columns or {})
-
-
 def concat(frames: Sequence[Frame]) -> Frame:
     """One frame after the other, with the columns that all of them have."""
     if len(frames) == 1:

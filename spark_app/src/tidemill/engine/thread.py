@@ -20,7 +20,7 @@ from tidemill.engine.columns.functions import column_of
 from tidemill.engine.compiled import compiled_program
 from tidemill.engine.context import StepContext
 from tidemill.engine.failures import user_error
-from tidemill.engine.frame import Frame, single_row
+from tidemill.engine.frame import Frame
 from tidemill.engine.materialized import check_temporaries, kept_rows
 from tidemill.engine.materialized_rows import MaterializedRows
 from tidemill.engine.messages import Message, deliver
@@ -210,7 +210,7 @@ class ThreadRun:
     def _start(self, region: pg.Region) -> None:
         """A source starts on task 0; explodes that wait for no row start on every thread."""
         if region.kind == "source" and 0 in self.task_set:
-            self.walk(region.start, single_row(0, self.inputs))
+            self.walk(region.start, Frame(1, 0, self.inputs))
         for number in region.explodes:
             operator = self.doing = self.program.operators[number]
             assert isinstance(operator, pg.Explode)
