@@ -19,7 +19,6 @@ from tidemill.values.errors import BadInput, UnknownName
 
 NAME, TOPOLOGY = "Kept", "mb"
 CALLS: list[int] = []
-KILL_AT: list[int] = []
 
 
 def liked(record: int) -> int:

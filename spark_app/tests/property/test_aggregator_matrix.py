@@ -198,7 +198,6 @@ CASES: dict[str, Case] = {
     "accumulator": Case(Agg.accumulator(Joined(), "*v", "*w"), str,
                         lambda args: "".join(repr(v) + repr(w) for v, w in args)),
 }  # fmt: skip
-WITH_ELEMENTS = [name for name, case in CASES.items() if hasattr(case.schema, "subindexed") and name != "top_monotonic"]
 
 KEYS = [
     float("nan"), -float("nan"), 1, 1.0, 0, 0.0, -0.0, [1, 2.0], [1.0, 2], [float("nan")],
