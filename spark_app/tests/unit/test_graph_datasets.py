@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -295,6 +296,24 @@ def test_a_range_is_read_when_an_older_version_wrote_footers_without_checksums(t
 
     assert out.range(15, 25)["k"].to_list() == [20]
     assert out.range(100, 200).schema == {"k": pl.Int64}
+
+
+@pytest.mark.parametrize(
+    ("keys", "low", "high"),
+    [
+        (pl.Series(["a", "b"], dtype=pl.Enum(["c", "b", "a"])), "b", "a"),
+        (pl.Series([Decimal("1.10"), Decimal("0.90")], dtype=pl.Decimal(10, 2)), 1.1, None),
+        (pl.Series(["a", "b"], dtype=pl.Categorical), "b", None),
+    ],
+)
+def test_a_range_has_the_rows_of_polars_when_keys_are_in_an_order_of_their_own(
+    tmp_path: Path, keys: pl.Series, low: Any, high: Any
+) -> None:
+    rows = keys.rename("k").to_frame()
+    bounds = [pl.col("k") >= low, *([] if high is None else [pl.col("k") < high])]
+
+    assert kept(tmp_path, [rows], RangeDataset, channels=1).range(low, high).equals(rows.filter(*bounds).sort("k"))
+    assert rows.filter(*bounds).height == 1
 
 
 def kept(store: Path, frames: list[pl.DataFrame], kind: Any, channels: int = 3) -> Any:

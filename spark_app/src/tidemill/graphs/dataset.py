@@ -262,14 +262,17 @@ def _may_have(path: Path, column: str, low: Any, high: Any) -> bool:
         found = sealed_footer(path)
         if found is None:
             return True
-        at = found.schema.to_arrow_schema().names.index(column)
+        columns = found.schema.to_arrow_schema()
+        at = columns.names.index(column)
+        if pa.types.is_dictionary(columns.types[at]):  # statistics are texts in their order, an Enum has one of its own
+            return True
         groups = [found.row_group(number).column(at) for number in range(found.num_row_groups)]
         if any(each.path_in_schema != column or not each.statistics.has_min_max for each in groups):
             return True
         bounds = [(each.statistics.min, each.statistics.max) for each in groups]
-        return any(
-            isinstance(least, float) or ((low is None or greatest >= low) and (high is None or least < high))
-            for least, greatest in bounds
+        # Statistics leave NaN out; and Polars rounds where it compares a float with a decimal or a large number.
+        return any(isinstance(each, float) for each in (low, high, *(least for least, _ in bounds))) or any(
+            (low is None or greatest >= low) and (high is None or least < high) for least, greatest in bounds
         )
     except Exception:  # noqa: BLE001 - values that do not compare here may compare in Polars, which says what is wrong
         return True
