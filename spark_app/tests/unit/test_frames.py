@@ -581,3 +581,24 @@ def test_keys_have_any_names_when_they_are_those_of_partial_results(graph: TaskG
     windows = rows.drop_nulls().rename({name: "at", "at": name})
     by_two = graph.from_frames([windows]).group_by_dynamic(name, every=2).agg(made[0]).sort(name).collect()
     assert by_two.rows() == [(0, 4), (2, 11)]
+
+
+@pytest.mark.parametrize("period", ["6h", "9h", "14h", "2h"])
+@pytest.mark.parametrize("begin", [datetime(2020, 3, 28, 12), datetime(2020, 10, 24, 12)])
+def test_each_row_is_in_its_windows_when_clocks_are_changed(tmp_path: Path, begin: datetime, period: str) -> None:
+    utc = pl.Series("t", [begin + timedelta(minutes=20 * n) for n in range(-100, 150)]).dt.replace_time_zone("UTC")
+    grid = utc.dt.convert_time_zone("Europe/Berlin")
+    rows = grid.slice(100, 100).to_frame()
+    frame = TaskGraph(tmp_path).from_frames([rows.head(30), rows.slice(30)])
+    found = frame.group_by_dynamic("t", every="6h", period=period).agg(n=pl.len()).sort("t").collect()
+
+    starts = grid.dt.truncate("6h").unique().sort().rename("start").to_frame()
+    ends = c("start").shift(-1) if period == "6h" else c("start").dt.offset_by(period)
+    pairs = rows.join(starts.with_columns(end=ends), how="cross").filter(c("t").is_between("start", "end", "left"))
+    assert_frame_equal(found, pairs.group_by(t="start").agg(n=pl.len()).sort("t"))
+
+
+def test_windows_of_dates_have_the_hours_of_their_period(tmp_path: Path) -> None:
+    rows = pl.DataFrame({"t": [date(2024, 1, 1), date(2024, 1, 2), date(2024, 1, 3)]})
+    windows = TaskGraph(tmp_path).from_frames([rows]).group_by_dynamic("t", every="1d", period="36h")
+    assert windows.agg(n=pl.len()).sort("t").collect()["n"].to_list() == [1, 2, 2, 1]

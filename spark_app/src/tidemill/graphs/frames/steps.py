@@ -69,20 +69,36 @@ class SpreadWindows:
     period: str | int
 
     def __call__(self, rows: pl.DataFrame) -> pl.DataFrame:
-        time, start = pl.col(self.column), pl.col(_START)
+        time, start, kind = pl.col(self.column), pl.col(_START), rows.schema[self.column]
         starts = time // self.every * self.every if isinstance(self.every, int) else time.dt.truncate(self.every)
-        rows, found = rows.with_columns(starts.alias(_START)), list[pl.DataFrame]()
+        rows = rows.with_columns(starts.alias(_START)).filter(_later(start, self.every) > start)
+        found = list[pl.DataFrame]()
+        if self.every == self.period:  # up to the next start, which is later where clocks are put back
+            return rows.with_columns(start.alias(self.column)).drop(_START)
         while True:
-            within = rows.filter(
-                time - start < self.period if isinstance(self.period, int) else time < start.dt.offset_by(self.period)
-            )
+            within = rows.filter(_moment(time, kind) < _later(_moment(start, kind), self.period))
             if found and within.is_empty():
                 return pl.concat(found)
             if len(found) == WINDOWS_MAX:
                 raise BadInput(f"{self.period} is more than {WINDOWS_MAX} times {self.every}: too many windows a row")
             found.append(within.with_columns(start.alias(self.column)).drop(_START))
-            before = start - self.every if isinstance(self.every, int) else start.dt.offset_by(f"-{self.every}")
-            rows = rows.with_columns(before.alias(_START))
+            rows = rows.with_columns(self._start_before(kind).alias(_START))
+
+    def _start_before(self, kind: pl.DataType) -> pl.Expr:
+        """The start of the window before: an hour of the clock is no hour where clocks are changed."""
+        start = pl.col(_START)
+        if isinstance(self.every, int):
+            return start - self.every
+        return start.dt.offset_by(f"-1{getattr(kind, 'time_unit', 'd')}").dt.truncate(self.every)
+
+
+def _later(time: pl.Expr, span: str | int) -> pl.Expr:
+    return time + span if isinstance(span, int) else time.dt.offset_by(span)
+
+
+def _moment(time: pl.Expr, kind: pl.DataType) -> pl.Expr:
+    """Of a date its first moment, behind which hours can be counted."""
+    return time.cast(pl.Datetime("us")) if kind == pl.Date else time
 
 
 @dataclass(frozen=True)
