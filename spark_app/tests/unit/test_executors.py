@@ -181,6 +181,16 @@ def frames_of_each(output: Any) -> Any:
     return iter(output or ())
 
 
+@pytest.mark.parametrize("falling", [False, True])
+@pytest.mark.parametrize("keys", [[[2], [1], None, [1, 0], []], [{"a": 2}, {"a": 1}, None, {"a": None}, {"a": 0}]])
+def test_rows_are_sorted_by_lists_and_structures_when_they_exceed_the_memory_limit(keys: Any, falling: bool) -> None:
+    executor = SortExecutor("k", falling, memory_limit=1)
+    rows = pl.DataFrame({"k": keys})
+    for batch in (rows.head(2), rows.slice(2)):
+        executor.execute([batch], 0, 0)
+    assert pl.concat(frames_of(executor.done(0))).equals(rows.sort("k", descending=falling))
+
+
 def test_memory_stays_within_its_bound_when_more_is_sorted(tmp_path: Path) -> None:
     limit, batches, height = 8 << 20, 40, 50_000
     executor = SortExecutor("k", memory_limit=limit, spill_folder=str(tmp_path))

@@ -37,6 +37,10 @@ class Order:
         ties = [name for name, kind in rows.schema.items() if not kind.is_nested() and name not in self.by]
         return self.sorted(rows, *ties).head(count)
 
+    def has_bounds(self, schema: pl.Schema) -> bool:
+        """Whether rows can be compared with one of them: lists and structures are sorted, and not compared."""
+        return not any(schema[name].is_nested() for name in self.by)
+
     def up_to(self, row: pl.DataFrame) -> pl.Expr:
         """Whether a row comes before this one, the first of a frame, or is equal to it in this order."""
         within = pl.lit(True)
@@ -58,7 +62,7 @@ class SortExecutor(Executor):
     For one order over several channels, partition the stream by ranges of the first column: channel 0 then has the
     lowest rows. Rows that are equal in the order come in any order.
     Beyond `memory_limit` bytes sorted runs go to files in `spill_folder` and are merged at the end; memory: about three
-    times `memory_limit`, and a window of each run.
+    times `memory_limit`, and a window of each run. Rows that are sorted by lists or structures stay in memory.
     """
 
     def __init__(
@@ -83,7 +87,7 @@ class SortExecutor(Executor):
     def execute(self, batches: list[pl.DataFrame], stream_id: int, channel: int) -> Output:
         self._waiting += batches
         self._waiting_bytes += int(sum(batch.estimated_size() for batch in batches))
-        if self._waiting_bytes > self._memory_limit:
+        if self._waiting_bytes > self._memory_limit and self._order.has_bounds(batches[-1].schema):
             self._runs.append(spilled(self._sorted(), self._spill_folder))
         return None
 
