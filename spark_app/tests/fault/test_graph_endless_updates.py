@@ -20,6 +20,7 @@ from tidemill import (
     UpdateOptions,
 )
 from tidemill.graphs import run
+from tidemill.graphs.inputs import depot_input
 from tidemill.graphs.waves import Waves
 from tidemill.values.errors import Deleted
 
@@ -106,3 +107,51 @@ def test_a_graph_is_refused_when_its_depot_has_records_that_it_cannot_read(
         graph.new_blocking_node({0: visits}, Pass(), 1)
         with pytest.raises(DefinitionError, match=message):
             graph.run()
+
+
+def copying(store: Path, endless: bool) -> TaskGraph:
+    graph = TaskGraph(store, id="visits", checkpoint_waves=1)
+    visits = graph.new_input_depot("Visits", "*in", 1, endless=endless)
+    graph.new_output_depot({0: visits}, "Visits", "*out", 1)
+    return graph
+
+
+def offsets_out(cluster: InProcessCluster) -> list[int]:
+    out = cluster.cluster_depot("Visits", "*out")
+    return [row["at"] for row in out.read(0, 0, out.get_partition_info(0).end_offset)]
+
+
+@pytest.mark.parametrize("endless", [True, False])
+def test_a_graph_that_is_started_again_fails_when_another_depot_has_the_name_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, endless: bool
+) -> None:
+    monkeypatch.setattr(depot_input, "BATCH_RECORDS", 4)
+    with InProcessCluster.create(store=tmp_path) as cluster:
+        cluster.launch_module(PLAIN, LaunchConfig(1, 1))
+        cluster.cluster_depot("Visits", "*in").append_many([{"at": n} for n in range(10)])
+        graph = copying(tmp_path, endless)
+        graph.observe(lambda waves: graph.stop())
+        graph.run()
+        cluster.update_module(WITHOUT, DELETED)
+        cluster.update_module(PLAIN, UpdateOptions())
+        cluster.cluster_depot("Visits", "*in").append_many([{"at": 100 + n} for n in range(20)])
+
+        with pytest.raises(Deleted, match="was deleted"):
+            copying(tmp_path, endless).run()
+        assert offsets_out(cluster) == list(range(len(offsets_out(cluster))))
+
+
+def test_a_graph_that_is_started_again_reads_up_to_where_the_depot_ended_when_it_began(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(depot_input, "BATCH_RECORDS", 4)
+    with InProcessCluster.create(store=tmp_path) as cluster:
+        cluster.launch_module(PLAIN, LaunchConfig(1, 1))
+        cluster.cluster_depot("Visits", "*in").append_many([{"at": n} for n in range(10)])
+        graph = copying(tmp_path, endless=False)
+        graph.observe(lambda waves: graph.stop())
+        graph.run()
+        cluster.cluster_depot("Visits", "*in").append_many([{"at": 10 + n} for n in range(20)])
+
+        copying(tmp_path, endless=False).run()
+        assert offsets_out(cluster) == list(range(10))

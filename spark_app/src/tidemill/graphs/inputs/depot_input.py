@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -28,6 +28,18 @@ VALUE = "value"
 BEGINNING = StartFrom("beginning")
 _NUMBER = {bool: float, int: float}
 _PLAIN = (pl.Int64, pl.Float64, pl.String, pl.Boolean)
+
+
+class Place(NamedTuple):
+    """Where a channel is in a partition: the next offset, and where that ends, if it does. A program that is started
+    again finds more records, or another depot of this name: it reads up to where the first one saw an end, of that
+    depot only. Checkpoints of older versions say neither.
+    """
+
+    partition: int
+    offset: int
+    end: int | None = None
+    prefix: str = ""
 
 
 @dataclass(frozen=True)
@@ -77,11 +89,13 @@ class DepotInput:
         return f"the depot {self.depot} of {self.module}{', for ever' if self.is_endless else ''}"
 
     def plan(self, channels: int) -> list[Cursor]:
-        """Partitions are dealt in turn; a cursor is a (partition, next offset) for each that is not read to its end."""
+        """Partitions are dealt in turn; a cursor is a `Place` in each that is not read to its end."""
         starts = self.starts
         if self.start != BEGINNING:
             starts = self._log.resolve_start(self.start, self._log.now_millis())
-        dealt = [(number, start) for number, start in enumerate(starts) if self._goes_on(number, start)]
+        ends = self.ends or [None] * len(starts)
+        places = [Place(number, *each, self.prefix) for number, each in enumerate(zip(starts, ends, strict=True))]
+        dealt = [place for place in places if place.end is None or place.offset < place.end]
         return [tuple(dealt[channel::channels]) or None for channel in range(channels)]
 
     def read(self, cursor: Cursor) -> tuple[pl.DataFrame | None, Cursor]:
@@ -91,37 +105,45 @@ class DepotInput:
             BadInput: retention gave up records that were not read yet, or an update gave the depot a migration.
             Deleted: an update deleted the depot.
         """
+        places = [Place(*each) for each in cursor]
+        if any(place.prefix not in ("", self.prefix) for place in places):
+            raise self._deleted()
         if self.is_endless:
             self._log.follow()
             self._check_definition()
-        ranges = self._next(dict(cursor))
-        left = tuple(
-            (number, ranges.ends[number]) for number, _ in cursor if self._goes_on(number, ranges.ends[number])
-        )
+        limits = self._limits(places)
+        ranges = self._next({place.partition: place.offset for place in places}, limits)
+        read = [place._replace(offset=ranges.ends[place.partition]) for place in places]
+        left = tuple(place for place in read if self.is_endless or place.offset < limits[place.partition])
         if not ranges.records:
             return None, left or None
         return self._frame(self._log.read_rows(ranges, as_appended=True)[0]), left or None
 
     def behind(self, cursor: Cursor) -> int:
         """The records that follow a cursor, as of the last read."""
-        ends = self.ends or self._log.ends()
-        return sum(ends[number] - at for number, at in cursor or ())
+        places = [Place(*each) for each in cursor or ()]
+        limits = self._limits(places)
+        return sum(limits[place.partition] - place.offset for place in places)
 
     def _check_definition(self) -> None:
         """Of a depot that was deleted nothing ever comes, also where another one has its name now."""
         newest = self._definitions.newest()
         if newest is None or self.depot not in newest.depots or newest.depot_prefix(self.depot) != self.prefix:
-            text = f"The depot {self.depot} of {self.module} was deleted, with the records that this graph reads."
-            raise Deleted(f"{text} Give a graph of another one with this name another id.")
+            raise self._deleted()
         _check_readable(newest, self.depot)
 
-    def _goes_on(self, partition: int, offset: int) -> bool:
-        return self.ends is None or offset < self.ends[partition]
+    def _deleted(self) -> Deleted:
+        text = f"The depot {self.depot} of {self.module} was deleted, with the records that this graph reads."
+        return Deleted(f"{text} Give a graph of another one with this name another id.")
 
-    def _next(self, starts: dict[int, int]) -> OffsetRanges:
+    def _limits(self, places: Sequence[Place]) -> dict[int, int]:
+        """Where each of these partitions ends now, or ended when the graph began."""
+        known = self.ends or self._log.newest().ends
+        return {place.partition: known[place.partition] if place.end is None else place.end for place in places}
+
+    def _next(self, starts: dict[int, int], limits: Mapping[int, int]) -> OffsetRanges:
         """Up to the segment with which there are BATCH_RECORDS, or to the end; not more than as many of a partition."""
         newest = self._log.newest()
-        limits = self.ends or newest.ends
 
         def ends(entry: SegmentSummary) -> dict[int, int]:
             return {number: min(limits[number], entry.ends[number]) for number in starts}
