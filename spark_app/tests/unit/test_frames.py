@@ -602,3 +602,10 @@ def test_windows_of_dates_have_the_hours_of_their_period(tmp_path: Path) -> None
     rows = pl.DataFrame({"t": [date(2024, 1, 1), date(2024, 1, 2), date(2024, 1, 3)]})
     windows = TaskGraph(tmp_path).from_frames([rows]).group_by_dynamic("t", every="1d", period="36h")
     assert windows.agg(n=pl.len()).sort("t").collect()["n"].to_list() == [1, 2, 2, 1]
+
+
+def test_a_sum_is_null_when_its_column_has_nulls_of_no_type(tmp_path: Path) -> None:
+    rows = pl.DataFrame({"k": [1, 1, 2], "v": [None] * 3})
+    frame = TaskGraph(tmp_path).from_frames([rows])
+    assert frame.agg(c("v").sum()).collect().equals(rows.select(c("v").sum()))
+    assert frame.group_by("k").agg(c("v").sum()).sort("k").collect().rows() == [(1, None), (2, None)]

@@ -364,7 +364,7 @@ def _final(number: int, name: str, kind: str, made: pl.DataType) -> pl.Expr:
     value = pl.col(f"_{number}")
     if kind == "n_unique":
         value = value + pl.col(f"_{number}_null").fill_null(False).cast(pl.Int64)
-    return value.cast(made).alias(name)
+    return value.cast(made, strict=made != pl.Null).alias(name)  # a sum of nulls without a type is null, and was 0
 
 
 def _distinct_kinds(kinds: Sequence[tuple[str, str, pl.Expr]]) -> dict[str, str | tuple[str, str]]:
