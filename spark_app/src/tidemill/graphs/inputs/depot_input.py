@@ -30,7 +30,7 @@ _NUMBER = {bool: float, int: float}
 _PLAIN = (pl.Int64, pl.Float64, pl.String, pl.Boolean)
 
 
-class Place(NamedTuple):
+class DepotPlace(NamedTuple):
     """Where a channel is in a partition: the next offset, and where that ends, if it does. A program that is started
     again finds more records, or another depot of this name: it reads up to where the first one saw an end, of that
     depot only. Checkpoints of older versions say neither.
@@ -89,12 +89,12 @@ class DepotInput:
         return f"the depot {self.depot} of {self.module}{', for ever' if self.is_endless else ''}"
 
     def plan(self, channels: int) -> list[Cursor]:
-        """Partitions are dealt in turn; a cursor is a `Place` in each that is not read to its end."""
+        """Partitions are dealt in turn; a cursor is a `DepotPlace` in each that is not read to its end."""
         starts = self.starts
         if self.start != BEGINNING:
             starts = self._log.resolve_start(self.start, self._log.now_millis())
         ends = self.ends or [None] * len(starts)
-        places = [Place(number, *each, self.prefix) for number, each in enumerate(zip(starts, ends, strict=True))]
+        places = [DepotPlace(number, *each, self.prefix) for number, each in enumerate(zip(starts, ends, strict=True))]
         dealt = [place for place in places if place.end is None or place.offset < place.end]
         return [tuple(dealt[channel::channels]) or None for channel in range(channels)]
 
@@ -105,7 +105,7 @@ class DepotInput:
             BadInput: retention gave up records that were not read yet, or an update gave the depot a migration.
             Deleted: an update deleted the depot.
         """
-        places = [Place(*each) for each in cursor]
+        places = [DepotPlace(*each) for each in cursor]
         if any(place.prefix not in ("", self.prefix) for place in places):
             raise self._deleted()
         if self.is_endless:
@@ -121,7 +121,7 @@ class DepotInput:
 
     def behind(self, cursor: Cursor) -> int:
         """The records that follow a cursor, as of the last read."""
-        places = [Place(*each) for each in cursor or ()]
+        places = [DepotPlace(*each) for each in cursor or ()]
         limits = self._limits(places)
         return sum(limits[place.partition] - place.offset for place in places)
 
@@ -136,7 +136,7 @@ class DepotInput:
         text = f"The depot {self.depot} of {self.module} was deleted, with the records that this graph reads."
         return Deleted(f"{text} Give a graph of another one with this name another id.")
 
-    def _limits(self, places: Sequence[Place]) -> dict[int, int]:
+    def _limits(self, places: Sequence[DepotPlace]) -> dict[int, int]:
         """Where each of these partitions ends now, or ended when the graph began."""
         known = self.ends or self._log.newest().ends
         return {place.partition: known[place.partition] if place.end is None else place.end for place in places}
