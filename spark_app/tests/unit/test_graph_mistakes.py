@@ -27,6 +27,8 @@ from tidemill import (
     UserCodeError,
 )
 from tidemill.graphs import run
+from tidemill.graphs.inputs.csv_input import CsvFormat, CsvInput
+from tidemill.graphs.inputs.files import find_files
 from tidemill.graphs.run_log import RunLog
 from tidemill.store.urls import open_store
 from tidemill.values.errors import BadInput
@@ -255,3 +257,20 @@ def test_types_of_a_file_are_those_of_polars_when_they_are_named_without_their_u
     types: Any = {"x": pl.Datetime, "y": pl.Categorical}
     found = TaskGraph(tmp_path / "store").read_csv(str(tmp_path / "a.csv"), schema=types).collect()
     assert found.rows() == [(datetime(2024, 1, 1, 10), "a")]
+
+
+@pytest.mark.parametrize("left", ["a,b\n1,2\n3", "a,b\n", "a,b", ""])
+@pytest.mark.parametrize("stride", [2, 1000])
+def test_a_file_is_refused_when_it_became_shorter(tmp_path: Path, left: str, stride: int) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("a,b\n" + "1,2\n" * 20)
+    (file,) = find_files("", str(path))
+    found = CsvInput((file,), {"a": pl.Int64(), "b": pl.Int64()}, CsvFormat(has_header=True), stride)
+    (cursor,) = found.plan(1)
+    path.write_text(left)
+
+    with pytest.raises(BadInput, match="is shorter than it was"):
+        while cursor is not None:
+            _, cursor = found.read(cursor)
+    with pytest.raises(BadInput, match="is shorter than it was"):
+        found.plan(3)

@@ -156,8 +156,6 @@ class CsvInput:
         length = min(self.stride, PIECE)
         while True:
             chunk = file.read(start, file.line_end(start, min(length, end - start)) - start)
-            if not chunk and start < end:
-                raise BadInput(f"{file.path} is shorter than it was when the graph started.")
             if start + len(chunk) >= end:
                 return chunk
             whole = last_row_end(chunk, self.form.quote_byte)

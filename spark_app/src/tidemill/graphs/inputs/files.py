@@ -28,16 +28,28 @@ class SourceFile:
         """At most `length` bytes from `start` on; fewer at the file's end.
 
         Raises:
-            BadInput: the file is gone. StoreUnavailable: the bucket does not answer.
+            BadInput: the file is gone, or shorter than it was. StoreUnavailable: the bucket does not answer.
         """
         length = min(length, self.size - start)
         if length <= 0:
             return b""
         if self.bucket:
-            return open_bucket(self.bucket, os.getpid()).get_range(self.path, start, length)
+            found = open_bucket(self.bucket, os.getpid()).get_range(self.path, start, length)
+        else:
+            found = self._read_here(start, length)
+        if len(found) < length:  # who looks for the end of a row would look for ever
+            raise BadInput(f"{self.path} is shorter than it was when the graph was defined.")
+        return found
+
+    def _read_here(self, start: int, length: int) -> bytes:
         try:
             with open(self.path, "rb", buffering=0) as file:
-                return os.pread(file.fileno(), length, start)
+                found = os.pread(file.fileno(), length, start)
+                while len(found) < length and (
+                    more := os.pread(file.fileno(), length - len(found), start + len(found))
+                ):
+                    found += more  # at most 2 GB come at once
+            return found
         except OSError as error:
             raise BadInput(f"{self.path} cannot be read: {error.strerror}.") from error
 
