@@ -30,8 +30,8 @@ class ColumnType(NamedTuple):
 Change = Callable[[Any], str]
 """What a column would make of a value, for people; empty where it keeps it."""
 
-BYTEA, TEXT, FLOAT4, FLOAT8, BPCHAR, VARCHAR = 17, 25, 700, 701, 1042, 1043
-DATE, TIME, TIMETZ = 1082, 1083, 1266
+BOOL, BYTEA, TEXT, FLOAT4, FLOAT8, BPCHAR, VARCHAR = 16, 17, 25, 700, 701, 1042, 1043
+DATE, TIME, TIMESTAMP, TIMESTAMPTZ, INTERVAL, TIMETZ = 1082, 1083, 1114, 1184, 1186, 1266
 
 
 def unchanged(columns: Sequence[ColumnType | None], rows: Iterable[Sequence[Any]]) -> Iterator[Sequence[Any]]:
@@ -53,15 +53,23 @@ def unchanged(columns: Sequence[ColumnType | None], rows: Iterable[Sequence[Any]
         yield row
 
 
+def _truth(value: Any) -> str:
+    return "has truths" if _is_number(value) else ""
+
+
+def _moment(value: Any) -> str:
+    return "has times" if _is_number(value) else ""
+
+
 def _day(value: Any) -> str:
     if not isinstance(value, datetime):
-        return ""
+        return "has days" if _is_number(value) else ""
     at = value if value.tzinfo is None else value.astimezone(UTC)
     return "" if at.time() == time() else "has days"
 
 
 def _hour(value: Any) -> str:
-    return "has times of a day" if isinstance(value, datetime) else ""
+    return "has times of a day" if isinstance(value, datetime) or _is_number(value) else ""
 
 
 def _double(value: Any) -> str:
@@ -77,11 +85,15 @@ def _single(value: Any) -> str:
 
 
 def _bytes(value: Any) -> str:
-    return "has bytes" if isinstance(value, str) else ""
+    return "" if isinstance(value, bytes) else "has bytes"
 
 
 def _text(value: Any) -> str:
-    return "has texts" if isinstance(value, bytes) else ""
+    return "has texts" if isinstance(value, (bytes, bool)) else ""
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _is_whole(value: Any) -> bool:
@@ -89,6 +101,6 @@ def _is_whole(value: Any) -> bool:
 
 
 _CHECKS: Final[dict[int, Change]] = {
-    BYTEA: _bytes, TEXT: _text, BPCHAR: _text, VARCHAR: _text, FLOAT4: _single, FLOAT8: _double, DATE: _day,
-    TIME: _hour, TIMETZ: _hour,
+    BOOL: _truth, BYTEA: _bytes, TEXT: _text, BPCHAR: _text, VARCHAR: _text, FLOAT4: _single, FLOAT8: _double,
+    DATE: _day, TIME: _hour, TIMETZ: _hour, TIMESTAMP: _moment, TIMESTAMPTZ: _moment, INTERVAL: _moment,
 }  # fmt: skip
