@@ -298,6 +298,31 @@ def test_a_batch_is_what_its_first_list_says_when_the_driver_died(sink: Shown, m
     assert 20 <= deaths < 60
 
 
+@pytest.mark.parametrize("is_listed", [False, True])
+def test_what_the_next_batch_is_stays_when_a_driver_that_was_replaced_ends_its_own_late(
+    sink: Shown, monkeypatch: pytest.MonkeyPatch, is_listed: bool
+) -> None:
+    mine, clean = batches(sink), DepotBatches._clean
+    names: list[str] = []
+
+    def late(*given: Any) -> None:
+        """The other driver sees that the batch is appended, and begins the next one."""
+        monkeypatch.undo()
+        names.extend(mine.stage(of(2), 8))
+        if is_listed:  # and dies before it cleans up
+            with monkeypatch.context() as patch:
+                patch.setattr(DepotBatches, "_clean", lambda *_: None)
+                mine.commit(8, names)
+        clean(*given)
+
+    monkeypatch.setattr(DepotBatches, "_clean", late)
+    mine.commit(7, mine.stage(of(1), 7))
+    mine.commit(8, names if not is_listed else mine.stage(of(2), 8))
+    assert [record["id"] for record in appended(sink)] == [1, 2]
+    mine.commit(9, mine.stage(of(3), 9))
+    assert len(staged(sink)) == 2, "the newest batch's list and mark"
+
+
 def _dies_at(number: int, store: ObjectStore, monkeypatch: pytest.MonkeyPatch, act: Any) -> bool:
     left = [number]
 

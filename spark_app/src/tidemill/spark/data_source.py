@@ -35,6 +35,7 @@ SPAN_RECORDS: Final = 1_000_000
 
 BATCH_ROWS: Final = 10_000
 QUERY_ID: Final = "sql.streaming.queryId"
+BATCH_ID: Final = "streaming.sql.batchId"
 
 _OPTIONS: Final = {
     "store", "module", "pstate", "depot", "table", "entry", "microbatch", "maps", "partitions", "startingoffsets",
@@ -354,7 +355,7 @@ class DepotWriter(api.DataSourceArrowWriter):  # type: ignore[misc] # as above
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedRows:
         """Stage a task's rows."""
-        return StagedRows(self.batches.stage(iterator), self.batches.producer)
+        return StagedRows(self.batches.stage(iterator, self.sequence), self.batches.producer)
 
     def commit(self, messages: list[Any]) -> None:
         """Append what the tasks staged."""
@@ -382,8 +383,8 @@ class DepotStreamWriter(api.DataSourceStreamArrowWriter):  # type: ignore[misc] 
         query = None if context is None else context.getLocalProperty(QUERY_ID)
         if not query:
             raise BadInput("Spark does not say which streaming query this task belongs to, so nothing can be appended.")
-        mine = replace(self.batches, producer=f"spark/{query}")
-        return StagedRows(mine.stage(iterator), mine.producer)
+        mine, batch = replace(self.batches, producer=f"spark/{query}"), context.getLocalProperty(BATCH_ID)
+        return StagedRows(mine.stage(iterator, int(batch) if batch else None), mine.producer)
 
     def commit(self, messages: list[Any], batchId: int) -> None:
         """Append what the tasks of a batch staged, unless it is appended already."""

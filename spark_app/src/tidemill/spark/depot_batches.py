@@ -33,6 +33,8 @@ PARTS_MAX: Final = 1 << 20
 """So many appends have numbers in one batch."""
 
 BATCH_MAX: Final = (1 << 43) - 1
+_DIGITS: Final = 20
+"""Of the number of a batch in the name of an object."""
 
 
 @dataclass(frozen=True)
@@ -45,22 +47,24 @@ class DepotBatches:
     producer: str
     column: str = ""
 
-    def stage(self, batches: Iterable[pa.RecordBatch]) -> tuple[str, ...]:
-        """Write what a task has into objects of bounded size; their names.
+    def stage(self, batches: Iterable[pa.RecordBatch], batch: int | None = None) -> tuple[str, ...]:
+        """Write what a task has into objects of bounded size; their names, which say of which `batch` they are.
 
         Raises:
             RecordRefused, BadInput: a row is no record of this depot; so the task fails, before anything is appended.
         """
         store, folder = opened(self.store), self._folder()
+        prefix = "rows/" if batch is None else f"rows/{batch:0{_DIGITS}d}-"
         handle = DepotHandle(ModuleClient(store, self.module), self.depot)
         names: list[str] = []
         held: list[pa.RecordBatch] = []
-        for batch in batches:
-            held += [batch] if batch.num_rows else []
+        for rows in batches:
+            held += [rows] if rows.num_rows else []
             if sum(each.nbytes for each in held) >= STAGED_BYTES:
-                names.append(self._written(handle, store, folder, held))
+                names.append(self._written(handle, store, f"{folder}/{prefix}", held))
                 held = []
-        return (*names, *([self._written(handle, store, folder, held)] if held else []))
+        names += [self._written(handle, store, f"{folder}/{prefix}", held)] if held else []
+        return tuple(name.removeprefix(f"{folder}/") for name in names)
 
     def discard(self, batch: int, names: Iterable[str]) -> None:
         """Delete what tasks staged for a try that failed, but for what the batch's list names.
@@ -69,7 +73,7 @@ class DepotBatches:
         it may be appended: who commits it again appends these objects.
         """
         store, folder = opened(self.store), self._folder()
-        listed = f"{folder}/{batch:020d}.json"
+        listed = f"{folder}/{batch:0{_DIGITS}d}.json"
         kept = set(json.loads(store.get(listed))) if store.exists(listed) else set()
         for name in set(names) - kept:
             store.delete(f"{folder}/{name}")
@@ -87,7 +91,7 @@ class DepotBatches:
         if not names:  # what marks the batch before it stays
             return
         store, folder = opened(self.store), self._folder()
-        listed, done = f"{folder}/{batch:020d}.json", f"{folder}/{batch:020d}.done"
+        listed, done = f"{folder}/{batch:0{_DIGITS}d}.json", f"{folder}/{batch:0{_DIGITS}d}.done"
         if store.exists(done):
             return
         _create(store, listed, json.dumps(list(names)).encode())
@@ -96,11 +100,11 @@ class DepotBatches:
         for name in json.loads(store.get(listed)):
             number = self._append(handle, store.get(f"{folder}/{name}"), number)
         _create(store, done, b"")
-        self._clean(store, folder, {listed, done})
+        self._clean(store, folder, batch, {listed, done})
 
     def finish(self) -> None:
         """Forget the producer, which appends nothing any more."""
-        self._clean(opened(self.store), self._folder(), set())
+        self._clean(opened(self.store), self._folder(), BATCH_MAX, set())
 
     def _append(self, handle: DepotHandle, content: bytes, number: int) -> int:
         with pa.ipc.open_stream(content) as reader:
@@ -110,21 +114,23 @@ class DepotBatches:
             number += 1
         return number
 
-    def _written(self, handle: DepotHandle, store: ObjectStore, folder: str, batches: Sequence[pa.RecordBatch]) -> str:
+    def _written(self, handle: DepotHandle, store: ObjectStore, prefix: str, batches: Sequence[pa.RecordBatch]) -> str:
         for column in chunks(records_of(pa.Table.from_batches(batches), self.column)):
             handle.check(column)
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, batches[0].schema) as writer:
             for batch in batches:
                 writer.write_batch(batch)
-        name = f"rows/{nonce()}.arrow"
-        store.create(f"{folder}/{name}", sink.getvalue())
-        return name
+        key = f"{prefix}{nonce()}.arrow"
+        store.create(key, sink.getvalue())
+        return key
 
-    def _clean(self, store: ObjectStore, folder: str, kept: set[str]) -> None:
-        """Delete what older batches left, and what was staged by tasks that were tried again."""
+    def _clean(self, store: ObjectStore, folder: str, batch: int, kept: set[str]) -> None:
+        """Delete what batches up to this one left, and what was staged by tasks that were tried again. A driver that
+        was replaced may come here late: what the next batches are stays.
+        """
         for key in list(store.list(folder)):
-            if key not in kept:
+            if key not in kept and _batch_of(key) <= batch:
                 store.delete(key)
 
     def _folder(self) -> str:
@@ -132,6 +138,13 @@ class DepotBatches:
         definition = ModuleClient(opened(self.store), self.module).definition()
         prefix = definition.depot_prefix(definition.depot(self.depot).name)
         return f"{prefix}/staged/{xxhash.xxh3_128_hexdigest(self.producer.encode())}"
+
+
+def _batch_of(key: str) -> int:
+    """The batch whose list, mark or rows an object is; 0 where its name does not say it."""
+    name = key.rpartition("/")[2]
+    number, end = name[:_DIGITS], name[_DIGITS : _DIGITS + 1]
+    return int(number) if number.isdecimal() and end in ("-", ".") else 0
 
 
 def _create(store: ObjectStore, key: str, content: bytes) -> None:
