@@ -227,6 +227,20 @@ def test_a_transactional_id_of_another_or_a_later_state_is_refused(kafka: KafkaB
     assert kafka.committed(name) == [(None, b"1"), (None, b"2")]
 
 
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ([None, {"mean": float("nan")}], "ValueError: Out of range float values are not JSON compliant"),
+        ([None, [{1: "a", "1": "b"}]], "ValueError: two of the keys 1, '1' are the same text"),
+        ([float("inf"), 1], "ValueError: Out of range float values are not JSON compliant"),
+        ([None, b"raw"], "TypeError"),
+    ],
+)
+def test_a_message_is_refused_when_json_does_not_hold_it(row: list[Any], said: str) -> None:
+    with opened(KafkaSink("t", "nowhere:1")) as sink, pytest.raises(UserCodeError, match=f"cannot be encoded: {said}"):
+        sink.write(Mark(1, 2, "mb-1"), [row])
+
+
 # --- whole modules ---
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import threading
 import time
 import traceback
@@ -18,6 +17,7 @@ from tidemill.kafka.connection import checked_config, checked_seconds, checked_t
 from tidemill.language.objects import TaskGlobalContext, TaskGlobalObject
 from tidemill.language.operations import Ops
 from tidemill.values.errors import BadInput, CorruptState, UserCodeError, message_of
+from tidemill.values.json import strict_json
 from tidemill.values.threads import in_thread
 
 if TYPE_CHECKING:
@@ -36,11 +36,11 @@ def _encoded(value: Any) -> bytes | None:
     """Bytes as they are, text as UTF-8, None as none, and anything else as JSON."""
     if value is None or isinstance(value, bytes):
         return value
-    return value.encode() if isinstance(value, str) else json.dumps(value).encode()
+    return value.encode() if isinstance(value, str) else strict_json(value).encode()
 
 
 def _json(value: Any) -> bytes | None:
-    return None if value is None else json.dumps(value).encode()
+    return None if value is None else strict_json(value).encode()
 
 
 def _string(value: Any) -> bytes | None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import datetime
 import importlib.util
-import json
 from collections.abc import Mapping
 from typing import Any, Final
 
 from tidemill.values.errors import BadInput
+from tidemill.values.json import strict_json
 
 PLAIN: Final = frozenset({str, int, float, bool, bytes, datetime.datetime})
 """The types of columns whose values go as they are."""
@@ -40,23 +40,10 @@ def checked_seconds(name: str, seconds: Any) -> float:
 def as_json(column: str, value: Any) -> str:
     """A value as JSON, whose objects have texts as keys. Raises BadInput: JSON has no such values."""
     try:
-        _check_keys(value)
-        return json.dumps(value, allow_nan=False)
+        return strict_json(value)
     except (TypeError, ValueError) as error:
         text = f"The column {column!r} goes as JSON, which does not hold this: {error}."
         raise BadInput(f"{text} Make texts or numbers of it first.") from None
-
-
-def _check_keys(value: Any) -> None:
-    """Raises ValueError: two keys are one text."""
-    if isinstance(value, dict):
-        if len({json.dumps(key).strip('"') if not isinstance(key, str) else key for key in value}) < len(value):
-            raise ValueError(f"two of the keys {', '.join(map(repr, value))} are the same text")
-        for inner in value.values():
-            _check_keys(inner)
-    elif isinstance(value, (list, tuple)):
-        for inner in value:
-            _check_keys(inner)
 
 
 def cell(column: str, value: Any, is_plain: bool) -> Any:

@@ -6,6 +6,7 @@ Integers are written with all their digits, also beyond 2^53, where readers that
 from __future__ import annotations
 
 import datetime
+import json
 import math
 from typing import Any
 
@@ -34,3 +35,25 @@ def jsonable(value: Any) -> Any:
 def json_key(key: Any) -> str:
     """The name of a map's key in JSON: a text itself, others as people write them."""
     return key if isinstance(key, str) else to_text(key)
+
+
+def strict_json(value: Any) -> str:
+    """A value as JSON that gives it back, but that keys become texts.
+
+    Raises:
+        TypeError, ValueError: JSON does not hold it, as bytes, NaN, or a dict two of whose keys are the same text.
+    """
+    _check_keys(value)
+    return json.dumps(value, allow_nan=False)
+
+
+def _check_keys(value: Any) -> None:
+    """Raises ValueError: two keys are one text."""
+    if isinstance(value, dict):
+        if len({json.dumps(key).strip('"') if not isinstance(key, str) else key for key in value}) < len(value):
+            raise ValueError(f"two of the keys {', '.join(map(repr, value))} are the same text")
+        for inner in value.values():
+            _check_keys(inner)
+    elif isinstance(value, (list, tuple)):
+        for inner in value:
+            _check_keys(inner)
