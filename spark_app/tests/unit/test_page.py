@@ -355,6 +355,7 @@ def test_the_log_is_read_in_pages_when_it_is_long(browser: TestClient) -> None:
     newest = browser.get(at, params={"limit": 2}).json()
     before = browser.get(at, params={"limit": 500, "before": newest[0]["entry"]}).json()
     assert [line["entry"] for line in before + newest] == list(range(1, newest[-1]["entry"] + 1))
+    assert browser.get(at, params={"limit": 2, "before": newest[-1]["entry"] + 1_000}).json() == newest
     begun = next(line["begun"] for line in before + newest if "begun" in line)
     assert sum(end - start for _, start, end in begun["ranges"]["*log"]) == begun["records"]
     assert len(begun["ranges"]["*log"]) <= RANGES_MAX

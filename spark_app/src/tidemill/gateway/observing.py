@@ -80,7 +80,9 @@ async def log(request: Request, module: str, topology: str) -> Response:
         definition = definition_of(gateway, module)
         definition.topology(topology)
         entries = CommitLog(gateway.modules.store, definition.topology_prefix(topology))
-        return lines_of(entries, limit, before)
+        # All of a log is before an entry beyond its end, as of one that was begun anew since.
+        is_beyond = before is not None and before > entries.newest_number()
+        return lines_of(entries, limit, None if is_beyond else before)
 
     return await answered(request, read)
 
