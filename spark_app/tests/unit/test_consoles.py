@@ -16,6 +16,8 @@ from tidemill import Agg, Depot, InProcessCluster, LaunchConfig, Module
 from tidemill.cli.consoles import PlainConsole
 from tidemill.cli.main import app as command
 from tidemill.cli.output import say, show_line, show_table, to_json
+from tidemill.cli.saving import _progress
+from tidemill.leader.backup import Copied
 
 EVIL = "a\x1b[2J\x1b]0;title\x9b2Jb"
 SHOWN = "a␛[2J␛]0;title\N{REPLACEMENT CHARACTER}2Jb"
@@ -33,6 +35,14 @@ def test_wide_columns_share_the_width_when_several_do_not_fit(capsys: pytest.Cap
     show_table("", ["topology", "operators", "reason"], [["match", "apply " * 30, "no row can see what others wrote"]])
     lines = capsys.readouterr().out.splitlines()
     assert any("no row can see what others wrote" in line for line in lines) and len(lines) < 10
+
+
+def test_names_are_shown_as_they_are_when_they_look_like_tags(capsys: pytest.CaptureFixture[str]) -> None:
+    show_table("M[/d]", ["a[b]", EVIL, "c[/e]"], [["[red]", 1, "[/x]"]])
+    with _progress("saved") as tell:
+        tell("M[/depots/d]-1/log/1.arrow", Copied(1, 9))
+    out = capsys.readouterr().out
+    assert all(name in out for name in ("M[/d]", "a[b]", SHOWN, "c[/e]", "[red]", "[/x]")) and "\x1b" not in out
 
 
 def test_json_has_no_control_characters_and_the_same_value_when_it_is_printed() -> None:

@@ -121,7 +121,7 @@ def _progress(depot: str, is_size_known: bool, is_quiet: bool) -> Iterator[Calla
         return
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
     with Progress(*columns, console=messages()) as progress:
         task = progress.add_task(f"{depot}: 0 records", total=1.0 if is_size_known else None)
         yield lambda share, appended: progress.update(

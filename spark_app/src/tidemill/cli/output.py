@@ -106,12 +106,13 @@ def table_of(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], 
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=without_controls(title) or None, title_justify="left")
+    table = Table(title=Text(without_controls(title), style="table.title") if title else None, title_justify="left")
     cells = [[Text(without_controls(cell_text(cell))) for cell in row] for row in rows]
     for place, name in enumerate(columns):
         is_wide = max((row[place].cell_len for row in cells), default=0) > WHOLE_COLUMNS
         is_whole = place < len(columns) - 1 and not is_wide  # the last one, and wide ones, share what is left
-        table.add_column(name, justify="right" if name in right else "left", overflow="fold", no_wrap=is_whole)
+        justify: Literal["left", "right"] = "right" if name in right else "left"
+        table.add_column(Text(without_controls(name)), justify=justify, overflow="fold", no_wrap=is_whole)
     for row in cells:
         table.add_row(*row)
     return table

@@ -178,9 +178,11 @@ def _size(count: int) -> str:
 @contextmanager
 def _progress(word: str) -> Iterator[Callable[[str, Copied], None]]:
     """What is copied, on one line of a terminal; nothing where there is none."""
+    from rich.text import Text
+
     with messages().status("") as status:
 
-        def tell(key: str, copied: Copied) -> None:
-            status.update(f"{copied.objects:,} objects, {_size(copied.bytes)} {word}: {key}")
+        def tell(key: str, copied: Copied) -> None:  # names of modules may look like tags of Rich
+            status.update(Text(f"{copied.objects:,} objects, {_size(copied.bytes)} {word}: {key}"))
 
         yield tell
