@@ -11,13 +11,16 @@ from mirrored import BEGINNING, bank, launch, report
 from starlette.testclient import TestClient
 from stories import module_of
 from typer.testing import CliRunner
+from waiting import eventually
 
-from tidemill import Depot, InProcessCluster, LaunchConfig, Ops
+from tidemill import Agg, CompoundAgg, Depot, InProcessCluster, LaunchConfig, Ops, PState, UpdateOptions
 from tidemill.cli.main import app
 from tidemill.clients.status_reader import StatusReader
 from tidemill.gateway.app import make_app
 from tidemill.gateway.live import TopologyLook
+from tidemill.gateway.module_looks import ModuleLook
 from tidemill.gateway.modules import Modules
+from tidemill.gateway.overview import Overview
 from tidemill.gateway.settings import GatewaySettings
 from tidemill.values.errors import DefinitionError, Deleted
 
@@ -57,6 +60,38 @@ def test_all_modules_are_shown_when_what_one_of_them_mirrors_is_gone(tmp_path: F
         assert 'tidemill_topology_processed_records_total{module="Report",topology="mb"} 1.0' in text
         with pytest.raises(Deleted):  # nobody waits for what cannot come
             StatusReader(cluster.store, cluster._client("Report").definition(), "mb").read()
+
+
+def another(setup: Any, topologies: Any) -> None:
+    """The bank without what its readers mirror."""
+    setup.declare_depot("*moves", Depot.hash_by(Ops.FIRST))
+    mb = topologies.microbatch("mb")
+    mb.pstate("$$count", PState.map_schema(str, int))
+    rows = mb.source("*moves", BEGINNING).out("*b").explode_microbatch("*b").out("*r").each(Ops.FIRST, "*r").out("*k")
+    rows.compound_agg("$$count", CompoundAgg.map("*k", Agg.count()))
+
+
+def test_failures_name_no_other_module_over_http_when_what_is_mirrored_is_gone(tmp_path: Folder) -> None:
+    url, other = (tmp_path / "own").as_uri(), (tmp_path / "other").as_uri()
+    with InProcessCluster.create("local", other) as theirs, InProcessCluster.create("local", url) as cluster:
+        launch(theirs, "Bank", bank)
+        launch(cluster, "Report", report(store=other))
+        without = UpdateOptions.objects_to_delete("$$sums").break_mirrors()
+        theirs.update_module(module_of("Bank", another), without)
+        cluster.cluster_depot("Report", "*asks").append("ann")
+        reader = StatusReader(cluster.store, cluster._client("Report").definition(), "mb")
+        eventually(lambda: reader.read().failure is not None, 60)
+
+        modules, at = Modules(cluster.store), "/api/v1/modules/Report"
+        with TestClient(make_app(modules, GatewaySettings())) as client:
+            told = [client.get(f"{at}{path}").json() for path in ("/topologies/mb", "/topologies/mb/log", "/log")]
+        told += [look.look() for look in (TopologyLook(modules, "Report", "mb"), ModuleLook(modules, "Report"))]
+        overview = Overview(modules)
+        told.append(overview.look())
+        overview.close()
+        assert "SchemaOutdated" in json.dumps(told[:3])
+        for found in told:
+            assert not [name for name in (other, "Bank") if name in json.dumps(found)], found
 
 
 def scraped(cluster: InProcessCluster) -> str:

@@ -164,6 +164,7 @@ def test_a_gateway_says_at_once_that_a_mirror_is_broken(cluster: InProcessCluste
     with served(modules) as server:
         answer = httpx.post(f"{server.url}/api/v1/modules/Asking/queries/sum/invoke", json=["a"])
     assert (answer.status_code, answer.json()["error"]["code"]) == (409, "MirrorBroken")
+    assert not [name for name in ("Bank", "file://") if name in answer.text], "for people of this module only"
 
 
 # --- whoever waits ---

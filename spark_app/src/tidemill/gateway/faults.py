@@ -29,6 +29,7 @@ _STATUS: Mapping[str, int] = {
 _HIDDEN: Mapping[str, str] = {
     "CorruptState": "Stored data is missing or is not what was written; the gateway's log says which.",
     "InvariantViolation": "The gateway failed in a way that it does not know; its log says more.",
+    "MirrorBroken": "What it reads of another module is gone, or changed: update this module, to mirror what is there.",
     "NewerFormat": "The store was written by a newer Tidemill; the gateway's log says more.",
     "StoreRefused": "A store is refused; `tidemill status` says more.",
     "StoreUnavailable": "The store does not answer, or refuses; the gateway's log says more. Nothing was done.",
@@ -78,6 +79,20 @@ def headers_of(error: TidemillError) -> dict[str, str]:
 def text_of(error: TidemillError) -> str:
     """What clients read of an error: nothing that names objects, folders and hosts of the store."""
     return _DELETED if isinstance(error, errors.Deleted) else _HIDDEN.get(error.code, str(error))
+
+
+def told_failure(found: dict[str, Any]) -> dict[str, Any]:
+    """A status, or a line of a log, as clients read it. Where an attempt failed because what is mirrored changed, its
+    own text names another module and its store.
+    """
+    failure = found.get("failure")
+    if not failure or failure["code"] != errors.SchemaOutdated.code:
+        return found
+    return {**found, "failure": {**failure, **dict.fromkeys(_QUOTED & failure.keys(), ""), "message": _OUTDATED}}
+
+
+_OUTDATED = "What it reads is otherwise by now, of this module or of one that it mirrors; `tidemill status` says more."
+_QUOTED = frozenset({"trace", "sample"})
 
 
 def mirror_text_of(error: TidemillError) -> str:

@@ -111,7 +111,7 @@ class TopologyLook:
             reader = self._open(definition)
             status = reader.read(faults.mirror_text_of)
             self._read_lines(reader.log, status.entry)
-            return {"status": status.to_json(), "log": self._lines}
+            return {"status": faults.told_failure(status.to_json()), "log": self._lines}
         except StoreUnavailable:
             raise
         except TidemillError:
@@ -123,6 +123,7 @@ class TopologyLook:
         known = self._lines[-1]["entry"] if self._lines else 0
         if newest > known:  # the entry behind a commit says how long it took: the line that was last is made anew
             found = lines_of(log, min(LINES_MAX, newest - known + 1), before=newest + 1)
+            found = [faults.told_failure(line) for line in found]
             first = found[0]["entry"] if found else known + 1  # none: they are trimmed, or deleted, at this moment
             self._lines = [line for line in self._lines if line["entry"] < first] + found
             self._lines = self._lines[-LINES_MAX:]

@@ -12,7 +12,7 @@ from tidemill.clients.module_history import KINDS, HistoryPlace
 from tidemill.gateway import schemas
 from tidemill.gateway.access import Access
 from tidemill.gateway.exchange import answer, answered, check_query, gateway_of, number_of, sent
-from tidemill.gateway.faults import unfitting
+from tidemill.gateway.faults import told_failure, unfitting
 from tidemill.gateway.guard import ACCESS
 from tidemill.gateway.live import FollowingStream, LiveStream, module_changes, topology_changes
 from tidemill.gateway.module_looks import module_news
@@ -82,7 +82,7 @@ async def log(request: Request, module: str, topology: str) -> Response:
         entries = CommitLog(gateway.modules.store, definition.topology_prefix(topology))
         # All of a log is before an entry beyond its end, as of one that was begun anew since.
         is_beyond = before is not None and before > entries.newest_number()
-        return lines_of(entries, limit, None if is_beyond else before)
+        return [told_failure(line) for line in lines_of(entries, limit, None if is_beyond else before)]
 
     return await answered(request, read)
 
@@ -107,6 +107,7 @@ async def module_log(request: Request, module: str) -> Response:
     def read() -> Any:
         served = gateway.modules.module(module)
         lines, behind = served.history.read(served.client.definition(), limit, place, kind, topology)
+        lines = [told_failure(line) for line in lines]
         return {"lines": lines, "before": None if behind is None else msgspec.json.encode(behind).decode()}
 
     return await answered(request, read)

@@ -99,4 +99,4 @@ def brief_status(reader: StatusReader) -> dict[str, Any]:
     Raises: as `StatusReader.read`.
     """
     found = replace(reader.read(faults.mirror_text_of), progress={}, start_from={}, lag_by_partition=None)
-    return {name: value for name, value in found.to_json().items() if name not in BY_PARTITION}
+    return {name: value for name, value in faults.told_failure(found.to_json()).items() if name not in BY_PARTITION}

@@ -12,7 +12,7 @@ from tidemill.definition.definition import StoredDefinition
 from tidemill.gateway import schemas
 from tidemill.gateway.access import Access
 from tidemill.gateway.exchange import Gateway, answered, body_of, gateway_of, ticket_of
-from tidemill.gateway.faults import malformed, mirror_text_of, unfitting
+from tidemill.gateway.faults import malformed, mirror_text_of, told_failure, unfitting
 from tidemill.gateway.formats import ANSWERS, converted, decoded, media_type
 from tidemill.gateway.guard import ACCESS, FACTS
 from tidemill.journal.options_log import OptionsEntry, OptionsLog, set_by
@@ -105,7 +105,7 @@ async def status(request: Request, module: str, topology: str) -> Response:
         definition = definition_of(gateway, module)
         definition.topology(topology)
         store, clock = gateway.modules.store, gateway.modules.clock
-        return topology_status(store, definition, topology, clock, mirror_text_of).to_json()
+        return told_failure(topology_status(store, definition, topology, clock, mirror_text_of).to_json())
 
     return await answered(request, read)
 
