@@ -22,6 +22,8 @@ _CONNECT_TIMEOUT = timedelta(seconds=5)
 _READ_RETRY = timedelta(seconds=10)
 _CERTIFICATE: Final = re.compile(r"InvalidCertificate\(\s*(\w+)")
 """How the client names what is wrong with a certificate, in the long form of an error."""
+_MACHINE: Final = "//169.254."
+"""Where a cloud's machines give credentials: the client asks there only if the environment has none."""
 
 
 class S3ObjectStore:
@@ -125,6 +127,11 @@ class S3ObjectStore:
             )
         elif isinstance(error, _REFUSED):
             advice = "refuses the credentials; check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and the bucket's policy"
+        elif _MACHINE in str(error):
+            advice = (
+                "is asked without credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; the environment has "
+                "none, and this machine gives none"
+            )
         else:
             advice = "did not answer; is it running, and is the endpoint right?"
         return StoreUnavailable(f"The store {self.url} {advice} ({key}: {_first_line(error)})", key=key)
