@@ -20,3 +20,10 @@ def test_error_names_its_step_when_a_function_of_the_module_raised() -> None:
     found = user_error(ValueError("no"), "each(f)", Location("m.py", 3), {"*k": 1})
     assert isinstance(found, UserCodeError)
     assert "each(f) at m.py:3 raised ValueError: no (record: *k=1)" in str(found)
+
+
+def test_a_default_is_advised_when_a_step_met_none() -> None:
+    error = TypeError("unsupported operand type(s) for +: 'NoneType' and 'int'")
+    found = str(user_error(error, "each(PLUS)", Location("m.py", 3), {"*n": None}))
+    assert "'NoneType' and 'int'. A value is None, as one is that a path does not find: give a default" in found
+    assert "A value is None" not in str(user_error(TypeError("no"), "each(PLUS)", Location("m.py", 3), None))

@@ -590,3 +590,12 @@ def every_construct(setup: Any, topologies: Any) -> None:
 
 def test_no_fault_is_found_when_every_construct_is_used_as_meant() -> None:
     assert faults_of(every_construct) == []
+
+
+def test_a_tuple_is_advised_when_a_partitioner_is_given_two_variables() -> None:
+    def define(setup: Any, topologies: Any) -> None:
+        records(setup, topologies).each(Ops.INC, "*v").out("*k").hash_partition("*k", "*v")
+
+    assert (
+        faults_of(define)[0].advice == 'It takes one value: for several write hash_partition(Expr(Ops.TUPLE, "*k", …)).'
+    )

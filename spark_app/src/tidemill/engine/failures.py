@@ -38,6 +38,8 @@ _NOT_THE_MODULES = (
 )
 """What a step raises that is not the fault of the module's code: its state cannot be read, or it was stopped."""
 
+_OF_NONE = "A value is None, as one is that a path does not find: give a default with null_to_val(…), or leave it out."
+
 
 def user_error(
     error: BaseException, step: str, at: Location, sample: Mapping[str, Any] | None, *, is_general: bool = False
@@ -48,7 +50,10 @@ def user_error(
     """
     if isinstance(error, _NOT_THE_MODULES):
         return error
-    text = f"{step} at {at} raised {type(error).__name__}: {message_of(error)}"
+    said = message_of(error)
+    text = f"{step} at {at} raised {type(error).__name__}: {said}"
+    if isinstance(error, TypeError) and "NoneType" in said:
+        text += f"{'' if said.endswith('.') else '.'} {_OF_NONE}"
     shown = sample_text(sample) if sample is not None else ""
     if shown:
         text += f" (record: {shown[:300]})"

@@ -247,6 +247,8 @@ class ChainCheck:
         elif target not in self.context.depots:
             text = f"There is no depot '{target}'."
             advice = advice_for(target, self.context.depots, f"{node.kind}_partition takes a PState or depot first.")
+            if target in scope.names:
+                advice = f'It takes one value: for several write {node.kind}_partition(Expr(Ops.TUPLE, "{target}", …)).'
             self.fault(node.at, text, advice)
         elif not self.context.depots[target].has_log:
             depot = self.context.depots[target]
