@@ -105,6 +105,22 @@ def test_pause_of_a_topology_that_is_gone_ends_when_another_one_runs_its_code(tm
     assert log.read().managed == {("topology", "mb", PAUSED): "Topology new"}
 
 
+def test_a_setting_that_another_resource_decides_is_told_once_when_a_topology_names_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store, clock = open_store(tmp_path.as_uri()), ManualClock()
+    OptionsLog(store, "Small").manage("Topology old", {("depot", "*d", "depot.max.fetch"): 5})
+    options = {"spec": {"options": {"depot.max.fetch": 6}}}
+    follower = following(store, Resources(new=options, old=options), clock)
+
+    for _ in range(3):
+        follower.follow()
+
+    told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    text = "depot.max.fetch of depot *d is decided by Topology old: name it in one of them only"
+    assert len(told) == 1 and text in told[0]
+
+
 def test_nothing_is_opened_when_the_api_does_not_answer(tmp_path: Path) -> None:
     store, clock = open_store(tmp_path.as_uri()), ManualClock()
     log = OptionsLog(store, "Small")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final, Protocol
 
@@ -22,6 +22,7 @@ from tidemill.kubernetes.api import Document
 from tidemill.kubernetes.probes import DriverHealth
 from tidemill.kubernetes.resources import Wanted, current_revision, module_settings, topology_settings
 from tidemill.kubernetes.status import LeaderHistory, lag_by_depot, resource_status, time_text
+from tidemill.language.options import ModuleOptions
 from tidemill.leader.deletions import Deletions
 from tidemill.leader.runner import TopologyRunner
 from tidemill.store.objects import ObjectStore
@@ -180,7 +181,7 @@ class TopologyFollower:
         if after.number != before.number:
             log.info("%s decides now: %s", owner, sorted(wanted.settings.items()))
             self._runner.wake()
-        self._try(f"options named by {owner}", lambda: _refuse(wanted))
+        self._try(f"options named by {owner}", lambda: _refuse(wanted, _lost(wanted, owner, after)))
 
     def measure(self) -> None:
         """Ask the store what waits."""
@@ -226,6 +227,15 @@ class TopologyFollower:
         return f"the store has not answered since {time_text(self._clock.now_ms() - int(silent_ms))} ({call})"
 
 
-def _refuse(wanted: Wanted) -> None:
-    if wanted.faults:
-        raise TidemillError("; ".join(wanted.faults))
+def _lost(wanted: Wanted, owner: str, after: ModuleOptions) -> Iterator[str]:
+    """What another resource decides already, as where two Topologies name an option of a depot that both read."""
+    for scope, target, name in sorted(wanted.settings):
+        other = after.managed.get((scope, target, name), owner)
+        if other != owner:
+            place = f" of {scope} {target}" if target else ""
+            yield f"{name}{place} is decided by {other}: name it in one of them only"
+
+
+def _refuse(wanted: Wanted, lost: Iterable[str]) -> None:
+    if faults := [*wanted.faults, *lost]:
+        raise TidemillError("; ".join(faults))
