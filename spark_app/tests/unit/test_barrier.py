@@ -33,6 +33,7 @@ from tidemill.cluster.launch import update
 from tidemill.depot.log import DepotLog
 from tidemill.journal.clock import SystemClock
 from tidemill.journal.commit_log import CommitLog
+from tidemill.journal.definition_log import DefinitionLog
 from tidemill.journal.entries import Entry, SourceProgress
 from tidemill.journal.options_log import OptionsLog
 from tidemill.leader.collection import _needed
@@ -160,6 +161,32 @@ def test_a_wait_ends_with_the_failure_when_each_attempt_fails(cluster: InProcess
 
     with pytest.raises(UserCodeError, match="fails on each attempt"):
         cluster.wait_until_processed("Words", "count", timeout_millis=30_000)
+
+
+def test_an_old_failure_ends_no_wait_when_who_failed_does_not_run_any_more(tmp_path: Path) -> None:
+    with InProcessCluster.create(store=tmp_path) as cluster:
+        cluster.launch_module(Words(), LaunchConfig(2, 1))
+        cluster.cluster_depot("Words", "*words").append(7)
+        with pytest.raises(UserCodeError, match="fails on each attempt"):
+            cluster.wait_until_processed("Words", "count")
+        store = cluster.store
+
+    definition = DefinitionLog(store, "Words").newest()
+    assert definition is not None
+    watch = ProcessedWatch.of_all(store, definition, "count")
+
+    assert not watch.look(), "somebody may start it again with mended code"
+    assert "nobody runs it" in watch.late(0.0, SystemClock())
+
+
+def test_a_wait_goes_on_when_an_option_lets_the_record_go_to_the_quarantine(cluster: InProcessCluster) -> None:
+    cluster.cluster_depot("Words", "*words").append(7)
+    for topology in ("count", "other"):
+        with pytest.raises(UserCodeError, match="fails on each attempt"):
+            cluster.wait_until_processed("Words", topology)
+    OptionsLog(cluster.store, "Words").set("module", "", "topology.on.record.error", "quarantine")
+
+    cluster.wait_until_processed("Words")
 
 
 class Keyed(Module):

@@ -13,7 +13,7 @@ from tidemill.clients.source_ends import SourceEnd
 from tidemill.clients.status import met_sources
 from tidemill.clients.status_reader import unpublished_in
 from tidemill.definition.definition import StoredDefinition
-from tidemill.journal.clock import Clock
+from tidemill.journal.clock import Clock, SystemClock
 from tidemill.journal.commit_log import CommitLog
 from tidemill.journal.entries import Entry, SourceProgress
 from tidemill.journal.failures import REPEATED, fails, failure_text, is_lasting
@@ -120,6 +120,7 @@ class ProcessedWatch:
         self._store = store
         self._definition = definition
         self._logs = {b.topology: CommitLog(store, definition.topology_prefix(b.topology)) for b in barriers}
+        self._leaders = {b.topology: LeaderWatch(store, definition, b.topology, SystemClock()) for b in barriers}
         self._open = list(barriers)
 
     @classmethod
@@ -159,7 +160,7 @@ class ProcessedWatch:
         failure = entry.failure if entry is not None and self._is_of_newest_code(entry) else None
         # Each further version is an attempt that failed: who begins to wait late need not see three of them.
         is_tried = entry is not None and entry.attempt is not None and entry.attempt.version > REPEATED
-        if failure is not None and is_tried and is_lasting(failure):
+        if failure is not None and is_tried and is_lasting(failure) and self._is_tried_on(barrier, entry):
             text = f"{barrier.topology} fails on each attempt, {failure.version} so far"
             raise fails(failure, f"{text}: {failure_text(failure)}")
         return True
@@ -170,6 +171,18 @@ class ProcessedWatch:
         A claim still tells that of the leader before; the new leader's first attempt forgets it.
         """
         return entry.kind != "claim" and entry.definition >= self._definition.number
+
+    def _is_tried_on(self, barrier: Barrier, entry: Entry | None) -> bool:
+        """Whether the process that failed still leads, and with the options that hold now.
+
+        One that ended may be started again with mended code, and an option may let the record go to the quarantine:
+        the log tells of the failure until the next attempt has begun.
+        """
+        leader = self._leaders[barrier.topology].leader()
+        if entry is None or not leader or not f"{entry.owner} ".startswith(f"{leader} "):
+            return False
+        options = OptionsLog(self._store, self._definition.module).newest(1)
+        return not options or options[0].change.at_ms <= entry.written_ms
 
     def wait(self, seconds: float, clock: Clock, check: Callable[[], Any] = lambda: None) -> None:
         """Return when every barrier is reached; `check` is called between two looks, and may raise.
