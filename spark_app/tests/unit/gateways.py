@@ -27,13 +27,13 @@ class Reached:
         return getattr(self._cluster, name)
 
     def cluster_depot(self, module: str, name: str) -> Any:
-        return self.client.depot(module, name)
+        return self.client.cluster_depot(module, name)
 
     def cluster_pstate(self, module: str, name: str) -> Any:
-        return self.client.pstate(module, name)
+        return self.client.cluster_pstate(module, name)
 
     def cluster_query(self, module: str, name: str) -> Any:
-        return self.client.query(module, name)
+        return self.client.cluster_query(module, name)
 
 
 @contextmanager

@@ -100,6 +100,17 @@ def ends(handle: Any) -> list[int]:
     return [handle.get_partition_info(p).end_offset for p in range(handle.get_object_info().num_partitions)]
 
 
+def test_one_function_serves_both_when_it_takes_a_cluster_or_a_client(way: str) -> None:
+    def counted(place: Any) -> tuple[Any, tuple[int, int]]:
+        place.cluster_depot("Handles", "*first").append(["z", 1])
+        place.wait_until_processed("Handles")
+        found = place.cluster_pstate("Handles", "$$counts").select_one(Path.key("z"))
+        return found, place.microbatch_state("Handles", "mb")
+
+    with launched(way, Handles(), LaunchConfig(TASKS, 2)) as cluster:
+        assert counted(cluster.client if way == "http" else cluster) == (1, (1, 1))
+
+
 # --- depots ----------------------------------------------------------------------------------------------------------
 
 

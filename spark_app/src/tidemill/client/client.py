@@ -60,6 +60,18 @@ class Client:
         """A query, to run on `engine` instead of where its module says. Raises UnknownName where there is none."""
         return QueryClient(self._connection, module, name, engine)
 
+    def cluster_depot(self, module: str, name: str) -> DepotClient:
+        """As `depot`, by the name that a cluster has for it: code that takes either works with both."""
+        return self.depot(module, name)
+
+    def cluster_pstate(self, module: str, name: str) -> PStateClient:
+        """As `pstate`, by the name that a cluster has for it."""
+        return self.pstate(module, name)
+
+    def cluster_query(self, module: str, name: str, engine: Literal["local", "spark"] | None = None) -> QueryClient:
+        """As `query`, by the name that a cluster has for it."""
+        return self.query(module, name, engine)
+
     def quarantine(self, module: str, topology: str) -> QuarantineClient:
         """The records that a topology left out, to look at and to decide on. Raises UnknownName."""
         return QuarantineClient(self._connection, module, topology)
@@ -81,6 +93,11 @@ class Client:
     def status(self, module: str, topology: str) -> TopologyStatus:
         """How a topology stands, as `tidemill status` shows it. Raises UnknownName."""
         return TopologyStatus.from_json(self._get(_topology(module, topology)))
+
+    def microbatch_state(self, module: str, topology: str) -> tuple[int, int]:
+        """(last committed microbatch ID, the version that committed it); (0, 0) before any. Raises UnknownName."""
+        found = self.status(module, topology)
+        return found.microbatch_id, found.version
 
     def options(self, module: str) -> dict[str, Any]:
         """The options of the module and its objects. Raises UnknownName.
