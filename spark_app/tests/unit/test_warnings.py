@@ -148,6 +148,12 @@ def key_of_a_path_whose_asterisk_was_forgotten(setup: Any, topologies: Any) -> N
     fields(setup, topologies, Depot.hash_by("user")).local_transform("$$p", Path.key("user").term_val(1))  # <- fault
 
 
+@wrong("No topology reads the tick depot '*tick', so it never ticks.")
+def clock_that_nothing_reads(setup: Any, topologies: Any) -> None:
+    setup.declare_tick_depot("*tick", 1000)  # <- fault
+    fields(setup, topologies, Depot.hash_by("user")).compound_agg("$$p", counted("*user"))
+
+
 @wrong("No record has the field 'usr': the schema of '*d' lacks it.")
 def field_that_the_schema_lacks(setup: Any, topologies: Any) -> None:
     setup.declare_depot("*d", Depot.hash_by("user")).schema(PState.fixed_keys_schema("user", str))

@@ -29,6 +29,7 @@ def warnings_of(declaration: ModuleDeclaration) -> list[Fault]:
                 "Declare them in define(self, setup, topologies).",
             )
         )
+    found += _unread_clocks(declaration)
     for topology in declaration.topologies:
         found += _of_topology(context, topology)
     schemas = {name: pstate.schema for name, (_, pstate) in context.pstates.items()}
@@ -44,6 +45,15 @@ def warn(declaration: ModuleDeclaration) -> None:
         file, line = found.place
         text = f"{found.text} {found.advice}".rstrip()
         warnings.warn_explicit(text, DefinitionWarning, file, line, module=declaration.name)
+
+
+def _unread_clocks(declaration: ModuleDeclaration) -> Iterator[Fault]:
+    """Another depot may have readers elsewhere; a clock ticks for its source alone."""
+    read = {source.depot for topology in declaration.topologies for source in topology.sources}
+    for depot in declaration.depots:
+        if depot.tick_millis is not None and depot.name not in read:
+            text = f"No topology reads the tick depot '{depot.name}', so it never ticks."
+            yield _warning(depot.at, text, "Add a source for it, or remove it.")
 
 
 def _of_topology(context: Context, topology: TopologyDeclaration) -> Iterator[Fault]:
