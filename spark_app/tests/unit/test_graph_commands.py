@@ -95,7 +95,7 @@ def test_a_dataset_that_is_read_is_deleted_later(store: str) -> None:
 def test_old_datasets_are_collected(store: str) -> None:
     assert json.loads(told("datasets", "collect", "--older-than", "1d", "--store", store, "--json"))["datasets"] == []
     assert "no age" in said("datasets", "collect", "--older-than", "1 day", "--store", store, code=1)
-    assert "1 Datasets and 0 unfinished runs" in said("datasets", "collect", "--older-than", "0m", "--store", store)
+    assert "1 Dataset and 0 unfinished runs" in said("datasets", "collect", "--older-than", "0m", "--store", store)
     assert json.loads(told("datasets", "list", "--store", store, "--json")) == []
 
 

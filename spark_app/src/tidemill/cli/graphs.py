@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tidemill.cli.loading import STORE_DEFAULT, JsonOption, StoreOption, existing_store
-from tidemill.cli.output import command, say, show_json, show_table, time_text, wants_json
+from tidemill.cli.output import command, counted, say, show_json, show_table, time_text, wants_json
 from tidemill.cli.whole_files import written_whole
 from tidemill.values.errors import BadInput
 
@@ -135,7 +135,7 @@ def delete(
             f"should that be dead, by `tidemill datasets collect` after {time_text(until)}."
         )
     else:
-        say(f"The Dataset {dataset} is deleted, with {objects} objects.")
+        say(f"The Dataset {dataset} is deleted, with {counted(objects, 'object')}.")
 
 
 @datasets.command()
@@ -169,7 +169,8 @@ def collect(
     if json_:
         show_json(vars(found))
         return
-    say(f"{len(found.datasets)} Datasets and {len(found.runs)} unfinished runs are deleted, {found.objects} objects.")
+    datasets, runs = counted(len(found.datasets), "Dataset"), counted(len(found.runs), "unfinished run")
+    say(f"Deleted: {datasets} and {runs}, {counted(found.objects, 'object')}.")
     if found.records:
         say(f"The records of {len(found.records)} runs are deleted.")
     if found.waiting:

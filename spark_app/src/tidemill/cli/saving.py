@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidemill.cli.loading import STORE_DEFAULT, JsonOption, StoreOption, existing_store
-from tidemill.cli.output import command, messages, say, show_json, show_table, time_text, wants_json
+from tidemill.cli.output import command, counted, messages, say, show_json, show_table, time_text, wants_json
 from tidemill.cluster.stores import absolute_url
 from tidemill.store.local import LocalStore
 from tidemill.store.objects import ObjectStore
@@ -59,9 +59,9 @@ def backup(
         show_json({**about(made), "copied": vars(run.copied), "forgotten": forgotten})
         return
     say(
-        f"Backup {made.id}: {len(made.modules)} modules, {len(made.datasets)} Datasets, "
-        f"{len(made.objects):,} objects, {_size(made.bytes)}; "
-        f"{run.copied.objects:,} objects, {_size(run.copied.bytes)} were copied."
+        f"Backup {made.id}: {counted(len(made.modules), 'module')}, {counted(len(made.datasets), 'Dataset')}, "
+        f"{counted(len(made.objects), 'object')}, {_size(made.bytes)}; "
+        f"copied: {counted(run.copied.objects, 'object')}, {_size(run.copied.bytes)}."
     )
     if forgotten:
         say(f"{forgotten} older backups were deleted.")
@@ -112,7 +112,7 @@ def restore(
     ]  # fmt: skip
     columns = ("module", "topology", "entry", "microbatch", "records", "as of (UTC)")
     show_table("", columns, rows, right=columns[2:5])
-    say(f"{store} is backup {plan.backup.id} now: {copied.objects:,} objects, {_size(copied.bytes)}, checked.")
+    say(f"{store} is backup {plan.backup.id} now: {counted(copied.objects, 'object')}, {_size(copied.bytes)}, checked.")
     if made.replaced:
         say(f"What was there ({', '.join(made.replaced)}) is kept beside it until you delete it (see the guide).")
 
@@ -172,7 +172,7 @@ def _now_ms() -> int:
 
 
 def _size(count: int) -> str:
-    return f"{count / 1e6:,.1f} MB"
+    return f"{count / 1e6:,.1f} MB" if count >= 100_000 else f"{count / 1e3:,.1f} kB"
 
 
 @contextmanager

@@ -246,7 +246,7 @@ def _follow(store: ObjectStore, module: str, topology: str, limit: int, is_json:
 def _log_row(line: dict[str, Any]) -> tuple[Any, ...]:
     done = f"{line['microbatch_id']}/{line['version']}" if "microbatch_id" in line else None
     begun = line.get("begun")
-    begin = f"{begun['microbatch_id']}/{begun['version']} ({begun['records']:,} records)" if begun else None
+    begin = f"{begun['microbatch_id']}/{begun['version']} ({counted(begun['records'], 'record')})" if begun else None
     phases = [
         f"{name.removesuffix('_ms')} {ms:.0f}" for name, ms in line.get("metrics", {}).items() if name.endswith("_ms")
     ]
