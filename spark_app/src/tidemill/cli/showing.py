@@ -199,9 +199,10 @@ def log(
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many entries, newest last.")] = 20,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with each new entry, until Ctrl-C.")] = False,
 ) -> None:
-    """Show the newest entries of a topology's commit log: claims, attempts, phases, failures.
+    """Show the newest entries of a topology's commit log, or what was done to a module, and by whom.
 
-    Without a TOPOLOGY those of all, with launches, updates, the destruction and changes of options, and who did them.
+    Of a topology these are claims, attempts, phases and failures; without a TOPOLOGY those of all, with launches,
+    updates, the destruction and changes of options, and who did them.
     """
     wants_json(json_)
     opened = existing_store(store)
