@@ -36,9 +36,9 @@ class Counted:
         self._known = set(self.objects())
 
     def objects(self) -> list[str]:
-        """What is stored of the topology, but for the lease."""
+        """What is stored of the topology, but for what a leader keeps once: the lease and its plan."""
         keys = self.cluster.store.list("Ledger/topologies")
-        return sorted(key.split("/", 3)[3] for key in keys if "/lease/" not in key)
+        return sorted(key.split("/", 3)[3] for key in keys if "/lease/" not in key and "/plans/" not in key)
 
     def append(self, count: int) -> None:
         self.cluster.cluster_depot("Ledger", "*transfers").append_many(self.transfers.make(count))

@@ -108,7 +108,7 @@ def test_bodies_are_decoded_outside_of_the_event_loop_when_they_come(
         threads.append(threading.current_thread().name)
         return msgpack.unpackb(data)
 
-    monkeypatch.setattr(weights, "unpack", noting)
+    monkeypatch.setattr(weights, "unpack_foreign", noting)
     http.request("PATCH" if where == OPTIONS else "POST", where, content=pack({}), headers=MSGPACK)
 
     assert [name.startswith("tidemill-gateway") for name in threads] == [True]
