@@ -40,8 +40,17 @@ VIEWS = (
 )  # fmt: skip
 
 
+WITHOUT_FOLDERS = """(folder) => {
+    const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    while (texts.nextNode()) texts.currentNode.data = texts.currentNode.data.replaceAll(folder, "");
+}"""
+
+
 def picture(page: Page | Locator, name: str) -> None:
+    """For the documentation, which names no folder of the machine that took it."""
     if PICTURES:
+        where = page if isinstance(page, Page) else page.page
+        where.evaluate(WITHOUT_FOLDERS, f"{Path(watched.__file__).parent}/")
         page.screenshot(path=str(Path(PICTURES) / f"{name}.png"))
 
 
