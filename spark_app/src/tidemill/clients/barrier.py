@@ -7,7 +7,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from tidemill.clients.source_ends import SourceEnd
 from tidemill.clients.status import met_sources
@@ -184,8 +184,9 @@ class ProcessedWatch:
         options = OptionsLog(self._store, self._definition.module).newest(1)
         return not options or options[0].change.at_ms <= entry.written_ms
 
-    def wait(self, seconds: float, clock: Clock, check: Callable[[], Any] = lambda: None) -> None:
-        """Return when every barrier is reached; `check` is called between two looks, and may raise.
+    def wait(self, seconds: float, clock: Clock, check: Callable[[str], None] = lambda topology: None) -> None:
+        """Return when every barrier is reached; `check` is called between two looks with each topology that is still
+        waited for, and may raise.
 
         Raises:
             TimeoutError: they were not in time; says how many records wait, and for whom.
@@ -195,7 +196,8 @@ class ProcessedWatch:
         while not self.look():
             if clock.monotonic_ms() >= deadline:
                 raise TimeoutError(self.late(seconds, clock))
-            check()
+            for barrier in self._open:
+                check(barrier.topology)
             clock.wait(never, min(pause, max(0.0, deadline - clock.monotonic_ms())))
             pause = min(_LOOK_MILLIS_MAX, 1.5 * pause)
 

@@ -350,14 +350,12 @@ class InProcessCluster(ShownInNotebooks):
         """
         definition = self._client(module).definition()
         watch = ProcessedWatch.of_all(self.store, definition, topology)
-        names = [topology] if topology is not None else list(definition.topologies)
 
-        def check_runners() -> None:
-            for name in names:
-                if (ended := self._end_of_runner(module, name)) is not None:
-                    raise TimeoutError(f"{name} does not go on; {ended_text(ended)}") from ended
+        def check_runner(topology: str) -> None:
+            if (ended := self._end_of_runner(module, topology)) is not None:
+                raise TimeoutError(f"{topology} does not go on; {ended_text(ended)}") from ended
 
-        watch.wait(checked_time("timeout_millis", timeout_millis) / 1000, self._clock, check_runners)
+        watch.wait(checked_time("timeout_millis", timeout_millis) / 1000, self._clock, check_runner)
 
     def microbatch_state(self, module: str, topology: str) -> tuple[int, int]:
         """(last committed microbatch ID, the version that committed it); (0, 0) before any. Raises UnknownName."""
@@ -411,8 +409,7 @@ class InProcessCluster(ShownInNotebooks):
 
     def _end_of_runner(self, module: str, topology: str) -> BaseException | None:
         """What ended the topology's runner in this cluster; None where it goes on, or somebody else leads meanwhile."""
-        running = self._running.get(module)
-        runner = None if running is None else running.topologies.get(topology)
+        running, runner = self._running.get(module), self._runner(module, topology)
         if running is None or runner is None or runner.state.error is None:
             return None
         try:
@@ -430,8 +427,11 @@ class InProcessCluster(ShownInNotebooks):
         reader = self._readers.get(prefix)
         if reader is None:
             reader = self._readers[prefix] = ProgressReader(self.store, prefix)
-        running = self._running.get(definition.module)
-        return reader, None if running is None else running.topologies.get(topology)
+        return reader, self._runner(definition.module, topology)
+
+    def _runner(self, module: str, topology: str) -> TopologyRunner | None:
+        running = self._running.get(module)
+        return None if running is None else running.topologies.get(topology)
 
     def _topology(self, module: str, topology: str) -> StoredDefinition:
         definition = self._client(module).definition()
