@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from lightkube import codecs
 from lightkube.models import core_v1
 from test_operator_rollouts import module
 
+from tidemill.spark.settings import SparkSettings, spark_conf
 from tidemill_operator.resources import access, driver, gateway, jobs, launching, memory, names
 from tidemill_operator.resources.merge import merge_template
 from tidemill_operator.resources.revision import Revision, Verdict, controller_revision, read_revision, template_of
@@ -196,6 +198,13 @@ def test_a_spark_application_is_one_of_the_models_when_it_is_read_back() -> None
     assert read is not None and _lost(made["spec"], read.to_dict()["spec"]) == []
     assert made["spec"]["executor"]["instances"] == 3
     assert made["spec"]["sparkConf"]["spark.network.timeout"] == "60s"
+
+
+def test_a_spark_application_gives_the_driver_the_options_of_java_that_drivers_give_themselves() -> None:
+    name = "spark.driver.extraJavaOptions"
+
+    assert application()["spec"]["sparkConf"][name] == spark_conf(SparkSettings(), Path("/tmp"))[name]
+    assert application(conf={name: "-Xss4m"})["spec"]["sparkConf"][name] == "-Xss4m"
 
 
 def test_names_of_pstates_reach_the_commands_whole_when_the_kubelet_has_expanded_their_arguments() -> None:

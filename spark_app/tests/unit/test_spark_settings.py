@@ -54,6 +54,14 @@ def test_only_local_masters_bind_to_loopback_when_configured(tmp_path: Path) -> 
     assert "spark.driver.host" not in spark_conf(SparkSettings("k8s://https://kubernetes.default.svc"), tmp_path)
 
 
+@pytest.mark.parametrize("master", ["local[2]", "k8s://https://kubernetes.default.svc"])
+def test_drivers_and_executors_compile_quickly_when_they_name_no_options_of_java(tmp_path: Path, master: str) -> None:
+    conf = spark_conf(SparkSettings(master), tmp_path)
+
+    for part in ("driver", "executor"):
+        assert "-XX:TieredStopAtLevel=1" in conf[f"spark.{part}.extraJavaOptions"]
+
+
 def test_one_sentence_says_what_to_install_when_java_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", "")

@@ -31,6 +31,8 @@ MAIN_FILE: Final = "local:///opt/tidemill/drive.py"
 _FOREVER: Final = 2_147_483_647
 _SPARK_PORTS: Final = (driver.DRIVER_PORT, driver.BLOCKS_PORT, driver.UI_PORT)
 _DRIVER_CORES: Final = "spark.kubernetes.driver"
+_JVM: Final = "-XX:TieredStopAtLevel=1 -XX:+UseParallelGC -XX:-UsePerfData"
+"""As `tidemill.spark.settings` has it; here the JVM runs before the driver can say so."""
 _NO_NETWORK_POLICY: Final = "org.apache.spark.deploy.k8s.features.NetworkPolicyFeatureStep"
 
 
@@ -77,6 +79,7 @@ def _spec(
 def _conf(template: Mapping[str, Any]) -> dict[str, str]:
     """The submission's own settings; the driver sets the rest itself, as with the native launcher."""
     return {
+        "spark.driver.extraJavaOptions": _JVM,
         **template.get("spark", {}).get("conf", {}),
         "spark.kubernetes.driver.pod.excludedFeatureSteps": _NO_NETWORK_POLICY,
         "spark.kubernetes.executor.disableConfigMap": "true",
