@@ -6,6 +6,8 @@ COVERAGE_MIN ?= 96
 PYTEST := -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 MINUTES ?= 60
 export TIDEMILL_CACHE ?= $(HOME)/.cache/tidemill
+# Where it is set, each of the many processes of the tests compiles all modules again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup fmt check test test-kubernetes coverage soak demo demo-graph bench e2e promises fresh-machine spec lock audit sbom dist docs clean
 
