@@ -20,7 +20,7 @@ from tidemill.graphs.run_log import list_graphs
 from tidemill.store.urls import open_store
 
 MANIFEST = Path(__file__).resolve().parents[1] / "examples/taskgraph/kubernetes.yaml"
-FILES, ROWS, PAGES = 4, 120_000, 1_000
+FILES, ROWS, PAGES = 4, 60_000, 1_000
 SMALL_STRIDE = "STRIDE = 16 * 1024"
 """So many waves that there is time to kill in."""
 PROGRESS = re.compile(r"wave (\d+): ([\d,]+) rows read")
