@@ -27,6 +27,7 @@ from hypothesis.internal.conjecture import engine as hypothesis_engine
 from tidemill.spark import placement
 from tidemill.spark.session import Session, shared_session, stop_shared_session
 from tidemill.spark.settings import SparkSettings
+from tidemill.store import lease
 
 if TYPE_CHECKING:
     from kafka_broker import KafkaBroker
@@ -115,6 +116,13 @@ def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TIDEMILL_CACHE_DIR", str(folder))
         yield folder
+
+
+@pytest.fixture
+def short_leases(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On S3 the lease of a leader that died ends after two seconds, and not after ten: for tests that kill many."""
+    monkeypatch.setattr(lease.HeartbeatLease.__init__, "__defaults__", (2_000,))
+    monkeypatch.setattr(lease.HeartbeatLease, "pace", lease.LeasePace(renew_ms=600, claim_wait_ms=600))
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import pytest
 from waiting import eventually
 
 from tidemill import (
@@ -58,6 +59,7 @@ def wait_for(running: RunningModule, processed: int) -> None:
     eventually(lambda: sum(topology.state.processed for topology in topologies) >= processed, SECONDS)
 
 
+@pytest.mark.usefixtures("short_leases")
 def test_counts_stay_exact_when_leaders_of_a_ring_are_killed(store_url: str) -> None:
     dice = random.Random(1)
     total = RECORDS * (ROUNDS + 1)

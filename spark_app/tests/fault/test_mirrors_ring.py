@@ -27,6 +27,7 @@ from tidemill.testing.faulty_store import Crash, FaultPlan, FaultyObjectStore
 KILLS = 12
 
 
+@pytest.mark.usefixtures("short_leases")
 def test_counts_stay_exact_when_leaders_of_two_modules_that_feed_each_other_are_killed(store_url: str) -> None:
     dice = random.Random(1)
     total = RECORDS * (ROUNDS + 1)
