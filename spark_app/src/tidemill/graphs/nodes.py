@@ -199,6 +199,11 @@ class GraphDefinition:
         return [node for node in self.nodes if isinstance(node, InputNode)]
 
     @property
+    def marks(self) -> list[str]:
+        """Of each file that is read, what tells it from another one of its name and size."""
+        return [file.mark for node in self.inputs for file in getattr(node.reader, "files", ())]
+
+    @property
     def tasks(self) -> list[TaskNode]:
         """The nodes that take batches."""
         return [node for node in self.nodes if isinstance(node, TaskNode)]

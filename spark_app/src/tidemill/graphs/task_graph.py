@@ -488,10 +488,11 @@ class TaskGraph(ReadsFrames):
         if not self._is_ready:
             self.initialize()
         store = open_store(self.store)
-        shape = hashlib.sha256(self.explain().encode()).hexdigest()[:16]
+        shape = hashlib.sha256("\n".join([self.explain(), *self._definition.marks]).encode()).hexdigest()[:16]
         newest = RunLog(store, self.id).newest()
         if newest is not None and newest.shape != shape:
-            raise BadInput(f"The graph {self.id} in {self.store} is another one than this; give this one another id.")
+            text = f"The graph {self.id} in {self.store} is another one than this, or its files were others"
+            raise BadInput(f"{text}; give this one another id.")
         published = (
             newest is not None and bool(newest.checkpoints) and any(n.publishes_early for n in self._definition.tasks)
         )

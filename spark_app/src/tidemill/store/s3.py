@@ -46,16 +46,26 @@ class S3ObjectStore:
         with self._reading(key):
             return bytes(obstore.get(self._reads, self._prefix + key).bytes())
 
-    def get_range(self, key: str, start: int, length: int) -> bytes:
+    def get_range(self, key: str, start: int, length: int, etag: str = "") -> bytes:
+        """Some bytes of an object; NotFound where it has another ETag than the one that is given."""
         count_request(self.counts, "get")
+        path = self._prefix + key
         with self._reading(key):
-            return bytes(obstore.get_range(self._reads, self._prefix + key, start=start, length=length))
+            if etag:
+                options = {"range": (start, start + length), "if_match": etag}
+                return bytes(obstore.get(self._reads, path, options=options).bytes())
+            return bytes(obstore.get_range(self._reads, path, start=start, length=length))
 
     def size(self, key: str) -> int:
         """The bytes of an object. Raises NotFound."""
+        return self.size_and_etag(key)[0]
+
+    def size_and_etag(self, key: str) -> tuple[int, str]:
+        """The bytes of an object, and the server's name of its content ("" where it gives none). Raises NotFound."""
         count_request(self.counts, "exists")
         with self._reading(key):
-            return int(obstore.head(self._reads, self._prefix + key)["size"])
+            found = obstore.head(self._reads, self._prefix + key)
+        return int(found["size"]), found["e_tag"] or ""
 
     def create(self, key: str, data: Buffer) -> None:
         count_request(self.counts, "create")
@@ -115,6 +125,8 @@ class S3ObjectStore:
             yield
         except (client_errors.NotFoundError, FileNotFoundError) as error:
             raise NotFound(f"No object {key} in {self.url}.", key=key) from error
+        except client_errors.PreconditionError as error:
+            raise NotFound(f"The object {key} in {self.url} is another one by now.", key=key) from error
         except (client_errors.BaseError, OSError) as error:
             raise self._unavailable(key, error) from error
 

@@ -3,55 +3,80 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from tidemill.journal.snapshot import checksum_of
 from tidemill.store.objects import NotFound
 from tidemill.store.s3 import S3ObjectStore
 from tidemill.store.urls import connect
 from tidemill.values.errors import BadInput
 
 LINE_BYTES = 64 * 1024
+_CHANGED = (
+    "is gone, or another one than it was when the graph was defined: a run would mix both. Give a new graph an id."
+)
+PLACES, PLACE_BYTES = 16, 4 * 1024
+MARKS_MAX = 10_000
+"""Files whose marks a process remembers, some 300 bytes each."""
 
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A file: `bucket` is "" for one of this machine, else the URL of the bucket; `size` in bytes."""
+    """A file: `bucket` is "" for one of this machine, else the URL of the bucket; `size` in bytes.
+
+    `mark` tells it from another one of its name and size: of a file of this machine a checksum of bytes from places all
+    over it, of an object its ETag. A file that grew behind `size` is the same.
+    """
 
     bucket: str
     path: str
     size: int
+    mark: str = ""
 
     def read(self, start: int, length: int) -> bytes:
         """At most `length` bytes from `start` on; fewer at the file's end.
 
         Raises:
-            BadInput: the file is gone, or shorter than it was. StoreUnavailable: the bucket does not answer.
+            BadInput: the file is gone, shorter than it was, or another one. StoreUnavailable: the bucket does not
+                answer.
         """
         length = min(length, self.size - start)
         if length <= 0:
             return b""
         if self.bucket:
-            found = open_bucket(self.bucket, os.getpid()).get_range(self.path, start, length)
-        else:
-            found = self._read_here(start, length)
-        if len(found) < length:  # who looks for the end of a row would look for ever
-            raise BadInput(f"{self.path} is shorter than it was when the graph was defined.")
-        return found
+            return self._read_there(start, length)
+        with self._opened() as file:
+            return _pread(file, start, length)
 
-    def _read_here(self, start: int, length: int) -> bytes:
+    def check(self) -> None:
+        """Raises BadInput where a file of this machine is gone, shorter, or another one than the graph was defined on:
+        for those who read it by its path.
+        """
+        with self._opened():
+            pass
+
+    @contextmanager
+    def _opened(self) -> Iterator[int]:
         try:
             with open(self.path, "rb", buffering=0) as file:
-                found = os.pread(file.fileno(), length, start)
-                while len(found) < length and (
-                    more := os.pread(file.fileno(), length - len(found), start + len(found))
-                ):
-                    found += more  # at most 2 GB come at once
-            return found
+                stat = os.fstat(file.fileno())
+                if stat.st_size < self.size:  # who looks for the end of a row would look for ever
+                    raise BadInput(f"{self.path} is shorter than it was when the graph was defined.")
+                if self.mark and _mark(self.path, self.size, stat.st_mtime_ns, stat.st_ino) != self.mark:
+                    raise BadInput(f"{self.path} {_CHANGED}")
+                yield file.fileno()
         except OSError as error:
             raise BadInput(f"{self.path} cannot be read: {error.strerror}.") from error
+
+    def _read_there(self, start: int, length: int) -> bytes:
+        try:
+            return open_bucket(self.bucket, os.getpid()).get_range(self.path, start, length, self.mark)
+        except NotFound as error:
+            raise BadInput(f"{self.path} in {self.bucket} {_CHANGED}") from error
 
     def line_end(self, start: int, length: int) -> int:
         """Where a read of `length` bytes from `start` on should end so that nothing behind its last line is copied.
@@ -86,13 +111,35 @@ def _in_folder(bucket: str, key: str) -> list[SourceFile]:
     folder = Path(bucket or ".").expanduser()
     path = (folder / key).absolute()
     if path.is_dir():
-        return [
-            SourceFile("", str(each), each.stat().st_size) for each in sorted(path.rglob("*")) if _is_data(path, each)
-        ]
+        return [_here(each) for each in sorted(path.rglob("*")) if _is_data(path, each)]
     if path.is_file():
-        return [SourceFile("", str(path), path.stat().st_size)]
+        return [_here(path)]
     advice = "" if folder.is_dir() else f" {bucket!r} is no folder; a bucket's name begins with s3://."
     raise BadInput(f"There is no file {str(path)!r}.{advice}")
+
+
+def _here(path: Path) -> SourceFile:
+    try:
+        stat = path.stat()
+        return SourceFile("", str(path), stat.st_size, _mark(str(path), stat.st_size, stat.st_mtime_ns, stat.st_ino))
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror}.") from error
+
+
+@lru_cache(MARKS_MAX)
+def _mark(path: str, size: int, _mtime_ns: int, _inode: int) -> str:
+    """The mark of the first `size` bytes of a file; looked at anew once the file was written, or is another one."""
+    places = sorted({place * max(0, size - PLACE_BYTES) // (PLACES - 1) for place in range(PLACES)})
+    with open(path, "rb", buffering=0) as file:
+        found = [_pread(file.fileno(), place, min(PLACE_BYTES, size - place)) for place in places]
+    return checksum_of(b"".join(found))
+
+
+def _pread(file: int, start: int, length: int) -> bytes:
+    found = os.pread(file, length, start)
+    while len(found) < length and (more := os.pread(file, length - len(found), start + len(found))):
+        found += more  # at most 2 GB come at once
+    return found
 
 
 def _is_data(folder: Path, path: Path) -> bool:
@@ -103,10 +150,10 @@ def _in_bucket(bucket: str, key: str) -> list[SourceFile]:
     store = open_bucket(bucket, os.getpid())
     key = key.strip("/")
     try:
-        return [SourceFile(bucket, key, store.size(key))]
+        return [SourceFile(bucket, key, *store.size_and_etag(key))]
     except NotFound:
         names = [name for name in store.list(key) if not name.rpartition("/")[2].startswith((".", "_"))]
-    return [SourceFile(bucket, name, store.size(name)) for name in names]
+    return [SourceFile(bucket, name, *store.size_and_etag(name)) for name in names]
 
 
 @lru_cache(maxsize=32)

@@ -123,6 +123,7 @@ class ParquetInput:
 
     def _scanned(self, file: SourceFile, groups: Sequence[RowGroup]) -> pl.LazyFrame:
         rows = sum(group.rows for group in groups)
+        file.check()
         return scanned(file).slice(groups[0].first, rows)
 
     def _loaded(self, file: SourceFile, groups: Sequence[RowGroup]) -> pl.LazyFrame:
