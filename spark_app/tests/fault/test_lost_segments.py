@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path as Folder
 from typing import Any
 
 import pytest
+from pyspark.sql import datasource as api
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from tidemill import Agg, CompoundAgg, Depot, InProcessCluster, LaunchConfig, Module, Ops, PState
+from tidemill import Agg, BadInput, CompoundAgg, Depot, InProcessCluster, LaunchConfig, Module, Ops, PState, TaskGraph
 from tidemill import Path as TidemillPath
 from tidemill.depot.log import DepotLog
-from tidemill.depot.retention import RollingLimits, roll
+from tidemill.depot.retention import RollingLimits, retain, roll
+from tidemill.graphs.inputs.depot_input import depot_input
 from tidemill.leader.check import check_module
-from tidemill.store.urls import connect
+from tidemill.spark.data_source import DepotStreamReader, TidemillDataSource
+from tidemill.store.urls import connect, forget_stores
 from tidemill.values.errors import CorruptState
 
 DEPOT, ROUNDS = "*words", 4
@@ -130,3 +135,144 @@ def test_retries_read_no_other_records_when_their_segment_was_lost(folder: Folde
     append(folder, "other")
     with pytest.raises(STOPPED, match="another one stands there"):
         count_of(folder, "other")
+
+
+# --- task graphs and streams of Spark --------------------------------------------------------------------------------
+
+ANOTHER = "another one stands there"
+
+
+class Copies(Module):
+    def define(self, setup: Any, topologies: Any) -> None:
+        setup.declare_depot("*out", Depot.random())
+
+
+def copying(folder: Folder) -> TaskGraph:
+    graph = TaskGraph(str(folder), id="copy", checkpoint_waves=1)
+    words = graph.new_input_depot("Words", DEPOT, 1, endless=True)
+    graph.new_output_depot({0: words}, "Copies", "*out", 1, {0: "value"})
+    return graph
+
+
+def in_new_process(cursor: Any = None) -> Any:
+    forget_stores()
+    return cursor
+
+
+def stream(folder: Folder, **options: str) -> DepotStreamReader:
+    """Of a query that is started, or started again."""
+    in_new_process()
+    given = {"store": str(folder), "module": "Words", "depot": DEPOT, **options}
+    found = TidemillDataSource(api.CaseInsensitiveDict(given))
+    return found.streamReader(found.schema())
+
+
+def test_graph_stops_when_another_segment_stands_where_it_had_read_one(folder: Folder) -> None:
+    with opened(folder) as cluster:
+        cluster.launch_module(Copies(), LaunchConfig(1, 1))
+    graph = copying(folder)
+    graph.stop()  # after the first wave
+    graph.run()
+    lose_newest(folder)
+    append(folder, "new 1", "new 2")
+    in_new_process()
+    with pytest.raises(CorruptState, match=ANOTHER):
+        TaskGraph.resume("copy", str(folder)).run()
+
+
+@pytest.mark.parametrize("is_endless", [False, True])
+def test_input_of_a_graph_notices_a_lost_segment_when_it_goes_on(folder: Folder, is_endless: bool) -> None:
+    append(folder, *(f"more {number}" for number in range(25_000)))
+    reader = depot_input(str(folder), "Words", DEPOT, None, is_endless)
+    (begun,) = reader.plan(1)
+    _, cursor = reader.read(begun)
+    assert in_new_process(reader.read(cursor)[0]).height == 10_000
+    lose_newest(folder)
+    for words in (["short"], [f"new {number}" for number in range(30_000)]):
+        append(folder, *words)
+        in_new_process()
+        again = depot_input(str(folder), "Words", DEPOT, None, is_endless)
+        with pytest.raises(CorruptState, match=ANOTHER):
+            again.read(cursor)
+
+
+def test_input_of_a_graph_notices_a_lost_segment_when_it_began_at_the_end(folder: Folder) -> None:
+    from tidemill.language.dataflow import StartFrom
+
+    reader = depot_input(str(folder), "Words", DEPOT, None, True, StartFrom("end"))
+    (cursor,) = reader.plan(1)
+    assert reader.read(cursor) == (None, cursor)
+    lose_newest(folder)
+    in_new_process()
+    reader = depot_input(str(folder), "Words", DEPOT, None, True)
+    with pytest.raises(CorruptState, match=f"the newest one is {ROUNDS - 1}"):
+        reader.read(cursor)
+
+
+def test_input_of_a_graph_goes_on_when_its_segment_was_rolled_or_deleted_by_retention(folder: Folder) -> None:
+    reader = depot_input(str(folder), "Words", DEPOT, None, True)
+    _, cursor = reader.read(reader.plan(1)[0])
+    for word in ("word 4", "word 5", "word 6"):
+        append(folder, word)
+    log = depot_log(folder)
+    assert roll(log, RollingLimits(2, 4))
+    in_new_process()
+    assert reader.read(cursor)[0].height == 3
+    retain(log, 2, [5], grace_millis=-1)
+    assert ROUNDS not in {first for first, _, _ in log.files.list_rolled()}
+    place = cursor[0]._replace(offset=ROUNDS + 1)
+    in_new_process()
+    reader = depot_input(str(folder), "Words", DEPOT, None, True)
+    assert reader.read((place,))[0].height == 2
+
+
+def test_process_that_saw_less_of_a_depot_takes_no_segment_for_lost(folder: Folder) -> None:
+    """As a worker to whom a channel comes from another one."""
+    here = depot_input(str(folder), "Words", DEPOT, None)
+    assert here.read(here.plan(1)[0])[0].height == ROUNDS
+    append(folder, "word 4", "word 5")
+    elsewhere = depot_input(str(folder), "Words", DEPOT, None)
+    (place,) = elsewhere.plan(1)[0]
+    reached = elsewhere._log.reached([ROUNDS + 1])
+    assert reached is not None
+    assert here.read((place._replace(offset=ROUNDS, reached=reached),))[0].height == 2
+
+
+@pytest.mark.parametrize("options", [{}, {"startingOffsets": "latest"}])
+def test_stream_stops_when_another_segment_stands_where_it_had_read_one(folder: Folder, options: Any) -> None:
+    reader = stream(folder, **options)
+    end = json.loads(json.dumps(reader.latestOffset(reader.initialOffset(), ReadAllAvailable())))
+    assert stream(folder).latestOffset(end, ReadAllAvailable()) == end
+    lose_newest(folder)
+    with pytest.raises(CorruptState, match=f"the newest one is {ROUNDS - 1}"):
+        stream(folder).latestOffset(end, ReadAllAvailable())
+    append(folder, "new 1", "new 2")
+    with pytest.raises(CorruptState, match=ANOTHER):
+        stream(folder).latestOffset(end, ReadAllAvailable())
+    with pytest.raises(CorruptState, match=ANOTHER):  # a batch that is done again
+        stream(folder).partitions(reader.initialOffset(), end)
+
+
+def test_stream_goes_on_when_a_segment_was_lost_that_it_had_not_come_to(folder: Folder) -> None:
+    reader = stream(folder)
+    end = reader.latestOffset(reader.initialOffset(), ReadMaxRows(2))
+    lose_newest(folder)
+    append(folder, "new 1", "new 2")
+    assert stream(folder).latestOffset(end, ReadAllAvailable())["offsets"] == {"0": ROUNDS + 1}
+
+
+def test_stream_goes_on_when_its_segment_was_rolled_or_its_offset_names_none(folder: Folder) -> None:
+    reader = stream(folder)
+    end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    append(folder, "word 4", "word 5")
+    append(folder, "word 6")
+    assert roll(depot_log(folder), RollingLimits(2, 4))
+    assert stream(folder).latestOffset(end, ReadAllAvailable())["offsets"] == {"0": ROUNDS + 3}
+    del end["segment"]  # as older versions wrote it
+    assert stream(folder).latestOffset(end, ReadAllAvailable())["offsets"] == {"0": ROUNDS + 3}
+
+
+def test_stream_is_refused_when_it_would_begin_beyond_the_end_of_its_depot(folder: Folder) -> None:
+    """It would wait, and leave out what comes until then."""
+    with pytest.raises(BadInput, match=r'\*words ends at \{"0": 4\}, and .* begins beyond it, at \{"0": 5\}'):
+        stream(folder, startingOffsets='{"0": 5}').initialOffset()

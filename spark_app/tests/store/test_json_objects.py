@@ -16,9 +16,10 @@ from tidemill.definition import stored_json
 from tidemill.definition.definition import StoredDefinition, StoredDepot, StoredPState, StoredSource, StoredTopology
 from tidemill.definition.ownership import Owner
 from tidemill.definition.stored import Retirement
+from tidemill.depot.mark import SegmentMark
 from tidemill.journal import entries, options_log
 from tidemill.journal.definition_log import DefinitionLog
-from tidemill.journal.entries import Attempt, Committed, Entry, Failure, PendingCompaction, SegmentMark, SourceProgress
+from tidemill.journal.entries import Attempt, Committed, Entry, Failure, PendingCompaction, SourceProgress
 from tidemill.journal.options_log import Change, OptionsEntry, OptionsLog
 from tidemill.journal.snapshot import Level, Part, Snapshot, TaskSet
 from tidemill.language.schema import Leaf, MapSchema

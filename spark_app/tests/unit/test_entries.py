@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from tidemill.depot.mark import SegmentMark
 from tidemill.journal import entries
-from tidemill.journal.entries import Attempt, Committed, Entry, Failure, PendingCompaction, SegmentMark, SourceProgress
+from tidemill.journal.entries import Attempt, Committed, Entry, Failure, PendingCompaction, SourceProgress
 from tidemill.journal.snapshot import Level, Part, Snapshot, TaskSet
 from tidemill.values.errors import CorruptState, NewerFormat
 from tidemill.values.offsets import OffsetRanges

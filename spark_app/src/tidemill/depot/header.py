@@ -18,6 +18,7 @@ import pyarrow as pa
 import xxhash
 from numpy.typing import NDArray
 
+from tidemill.depot.mark import SegmentMark
 from tidemill.store.objects import Buffer
 from tidemill.values.errors import CorruptState, NewerFormat, check_place
 
@@ -69,6 +70,11 @@ class SegmentSummary:
     nonce: str
     time: int
     ends: tuple[int, ...]
+
+    @property
+    def mark(self) -> SegmentMark | None:
+        """How positions behind it name it; None for the beginning of a depot, which is no segment."""
+        return SegmentMark(self.number, self.nonce) if self.number else None
 
 
 class Gate(NamedTuple):

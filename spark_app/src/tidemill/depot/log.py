@@ -20,6 +20,7 @@ from tidemill.depot.append_identity import Numbered, Producer
 from tidemill.depot.commit import Commit, SegmentBatch, plan_commit
 from tidemill.depot.end import DepotEnd
 from tidemill.depot.header import Gate, Header, LastSequence, Offsets, SegmentSummary
+from tidemill.depot.mark import SegmentMark
 from tidemill.depot.producers import HeaderMissing, Producers
 from tidemill.depot.rows import PartitionedRows, of_pairs
 from tidemill.depot.segment import encode_segment
@@ -276,20 +277,36 @@ class DepotLog(DepotEnd):
     def _given_up(self) -> BadInput:
         return BadInput(f"Records before the logical starts {list(self.starts())} are no longer kept.")
 
-    def check_holds(self, number: int, nonce: str) -> None:
+    def reached(self, offsets: Sequence[int]) -> SegmentMark | None:
+        """The first segment with which all records below these offsets are there, as far as was seen; None where there
+        are no such records, or not all of them.
+        """
+        wanted = np.flatnonzero(offsets)
+        if not len(wanted):
+            return None
+        newest, ends = self.newest().number, np.array(offsets, dtype=np.int64)[wanted]
+        number = self.files.first_after(lambda entry: bool((_at(entry, wanted) >= ends).all()), newest)
+        with suppress(NotFound):  # retention may take it meanwhile
+            return self.files.entry(number).mark
+        return None
+
+    def check_holds(self, mark: SegmentMark) -> None:
         """Whether a segment that somebody read is still the one that stands here, or was before retention took it.
 
         Raises:
             CorruptState: the depot ends before it, or another one has its number: acknowledged records are lost (S6).
             StoreUnavailable: ask again.
         """
+        if mark.number > self.newest().number:
+            self.follow()  # perhaps another process read it, and this one did not look since
         newest = self.newest().number
         with suppress(NotFound):
-            if number <= newest and self.files.entry(number).nonce == nonce:
+            if mark.number <= newest and self.files.entry(mark.number).mark == mark:
                 return
-            found = "another one stands there" if number <= newest else f"the newest one is {newest}"
-            text = f"Segment {number} of {self.files.prefix} was read by a source, but now {found}. Records are lost"
-            raise CorruptState(f"{text}: restore the depot's objects.", prefix=self.files.prefix)
+            found = "another one stands there" if mark.number <= newest else f"the newest one is {newest}"
+            text = f"Segment {mark.number} of {self.files.prefix} was read by a source, but now {found}."
+            advice = "Records are lost: restore the depot's objects."
+            raise CorruptState(f"{text} {advice}", prefix=self.files.prefix)
 
     # --- start-from --------------------------------------------------------------------------------------------------
 

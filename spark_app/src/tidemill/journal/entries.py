@@ -14,6 +14,7 @@ from functools import cached_property
 from itertools import takewhile
 from typing import Final, Literal
 
+from tidemill.depot.mark import SegmentMark
 from tidemill.journal.snapshot import Part, Snapshot, checksum_of
 from tidemill.store.archive import Archive
 from tidemill.store.json_codec import JsonCodec
@@ -26,14 +27,6 @@ ENTRY_MEMBER: Final = "entry.json"
 ENTRY_BYTES_MAX: Final = 100_000
 
 Kind = Literal["claim", "begin", "commit", "compact", "note"]
-
-
-@dataclass(frozen=True)
-class SegmentMark:
-    """A segment of a depot, and the nonce of the group commit that wrote it: another one in its place has another."""
-
-    number: int
-    nonce: str
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,10 @@ from itertools import combinations
 from tidemill.definition.definition import StoredDefinition, StoredDepot, StoredPState, StoredTopology
 from tidemill.definition.migrating import steps_of
 from tidemill.depot.log import DepotLog
+from tidemill.depot.mark import SegmentMark
 from tidemill.journal.commit_log import CommitLog
 from tidemill.journal.definition_log import DefinitionLog, lost_definition, no_such_module, orphan
-from tidemill.journal.entries import AppendIdentity, Entry, SegmentMark, StagedAppend
+from tidemill.journal.entries import AppendIdentity, Entry, StagedAppend
 from tidemill.journal.options_log import OptionsLog
 from tidemill.journal.settlements import SettlementLog, quarantine_prefix
 from tidemill.journal.snapshot import Level, Part, Snapshot
@@ -340,7 +341,7 @@ def _check_progress(store: ObjectStore, definition: StoredDefinition, topology: 
 
 def _reached_faults(depot: DepotLog, reached: SegmentMark, place: str) -> Iterator[Finding]:
     try:
-        depot.check_holds(reached.number, reached.nonce)
+        depot.check_holds(reached)
     except CorruptState as error:
         yield Finding("S6", place, str(error))
     except Deleted:

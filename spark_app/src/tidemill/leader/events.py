@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Union
 
+from tidemill.depot.mark import SegmentMark
 from tidemill.engine.work import AttemptOutcome
-from tidemill.journal.entries import AppendIdentity, Attempt, Entry, Poison, SegmentMark, StagedAppend
+from tidemill.journal.entries import AppendIdentity, Attempt, Entry, Poison, StagedAppend
 from tidemill.journal.snapshot import Level, Part, TaskSet
 from tidemill.language.options import ModuleOptions
 from tidemill.values.numbers import MicrobatchId

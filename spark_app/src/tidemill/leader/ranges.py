@@ -8,7 +8,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from tidemill.journal.entries import Attempt, Entry, SegmentMark, SourceProgress, lag_of
+from tidemill.depot.mark import SegmentMark
+from tidemill.journal.entries import Attempt, Entry, SourceProgress, lag_of
 from tidemill.language.options import resolve
 from tidemill.leader.events import DepotEnds, SourceSpec, SourcesProbed, TopologySpec
 from tidemill.values.errors import CorruptState, invariant

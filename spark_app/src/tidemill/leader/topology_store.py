@@ -25,7 +25,7 @@ from tidemill.engine.work import AttemptWork, CompactionWork, Pinned, SourceWork
 from tidemill.journal.clock import Clock
 from tidemill.journal.commit_log import CommitLog
 from tidemill.journal.definition_log import DefinitionLog
-from tidemill.journal.entries import QUARANTINE, Attempt, SegmentMark
+from tidemill.journal.entries import QUARANTINE, Attempt
 from tidemill.journal.mirrored_objects import MirroredObjects
 from tidemill.journal.options_log import OptionsLog
 from tidemill.journal.settlements import SettlementLog, quarantine_prefix
@@ -267,8 +267,7 @@ class TopologyStore:
             depot.follow()
         for source in self.spec.sources:
             if source.source_id in question.reached:
-                mark = question.reached[source.source_id]
-                self.depots[source.depot_name].check_holds(mark.number, mark.nonce)
+                self.depots[source.depot_name].check_holds(question.reached[source.source_id])
         for log in self.externals.values():
             log.follow()
         ends = {
@@ -284,8 +283,7 @@ class TopologyStore:
         if depot in self.externals:
             return self.externals[depot].ends()
         newest = self.depots[depot].newest()
-        mark = SegmentMark(newest.number, newest.last.nonce) if newest.number else None
-        return DepotEnds(newest.starts, newest.ends, mark)
+        return DepotEnds(newest.starts, newest.ends, newest.last.mark)
 
     def has_records(self) -> bool:
         """Whether any depot seems to have grown since the last look: one probe for each."""

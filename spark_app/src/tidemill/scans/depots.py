@@ -83,13 +83,8 @@ class DepotScan:
         declared = {str(name): field for name, field in self._declared}
         return {name: declared[field] for name, field in self.fields.items()} if self.types is None else {}
 
-    def held(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The first offset of each partition, and the end, as of now."""
-        log = self._log()
-        log.follow()
-        return log.starts(), log.ends()
-
-    def _log(self) -> DepotLog:
+    def log(self) -> DepotLog:
+        """The depot, as it is looked at now."""
         return DepotLog(open_store(self.url, probe=False), self.prefix, self.partitions)
 
     def within(self, spans: Sequence[Span]) -> DepotScan:
@@ -111,7 +106,7 @@ class DepotScan:
             SchemaMismatch: a field does not have the type that was asked for.
             NeedsCode: they wait for a migration whose function is not here.
         """
-        log = self._log()
+        log = self.log()
         for partition, start, end in _narrowed(log, self.spans, bounds):
             for first in range(start, end, batch_rows):
                 last = min(end, first + batch_rows)

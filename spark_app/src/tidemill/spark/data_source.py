@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Union
 
 import pyarrow as pa
@@ -15,6 +15,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from tidemill.clients.module import ModuleClient
+from tidemill.depot.log import DepotLog
+from tidemill.depot.mark import SegmentMark
 from tidemill.depot.producer_names import check_own_name
 from tidemill.scans.bounds import Bound, Bounds, bounds_of
 from tidemill.scans.depots import PLACES, DepotScan, Span, depot_scan
@@ -259,7 +261,9 @@ def bounds_in(found: api.Filter) -> Iterator[Bound]:
 
 
 class DepotStreamReader(api.DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc] # as above
-    """Follows a depot. An offset is `{"depot": its id, "offsets": {"0": next offset of partition 0, …}}`."""
+    """Follows a depot. An offset is `{"depot": its id, "offsets": {"0": next offset of partition 0, …}}`, with the
+    number and the nonce of the "segment" that holds the last record before it.
+    """
 
     def __init__(self, scan: DepotScan, schema: StructType, starting: str, limit: int | None) -> None:
         self.scan, self.schema, self.limit = scan, schema, limit
@@ -268,9 +272,10 @@ class DepotStreamReader(api.DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def initialOffset(self) -> dict[str, Any]:
         """Where a query begins that has no checkpoint. Raises BadInput: the option startingOffsets is wrong."""
-        starts, ends = self.scan.held()
+        log = self.scan.log()
+        starts, ends = log.starts(), log.ends()
         if self._starting in ("earliest", "latest"):
-            return self._offset(starts if self._starting == "earliest" else ends)
+            return self._offset(log, starts if self._starting == "earliest" else ends)
         try:
             given = {str(int(number)): int(offset) for number, offset in json.loads(self._starting).items()}
         except (ValueError, TypeError, AttributeError) as error:
@@ -280,15 +285,26 @@ class DepotStreamReader(api.DataSourceStreamReader, SupportsTriggerAvailableNow)
             raise BadInput(f"The option startingOffsets has offsets from 0 on, not {json.dumps(below)}.")
         if unknown := sorted(given.keys() - set(map(str, range(self.scan.partitions)))):
             raise BadInput(f"{self.scan.depot.name} has {self.scan.partitions} partitions, and none {unknown[0]}.")
-        return self._offset([given.get(str(number), start) for number, start in enumerate(starts)])
+        if beyond := {number: offset for number, offset in given.items() if offset > ends[int(number)]}:
+            raise BadInput(
+                f"{self.scan.depot.name} ends at {json.dumps(_by_number(ends))}, and the option startingOffsets "
+                f"begins beyond it, at {json.dumps(beyond)}: to begin at the end, leave the option at latest."
+            )
+        return self._offset(log, [given.get(str(number), start) for number, start in enumerate(starts)])
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """How far a batch from `start` on goes: to the end, or as many records as the limit says."""
-        before = self._offsets(start)
-        ends = self._target or _by_number(self.scan.held()[1])
+        """How far a batch from `start` on goes: to the end, or as many records as the limit says.
+
+        Raises:
+            CorruptState: the depot lost records that were read.
+        """
+        log = self.scan.log()
+        before, ends = self._offsets(log, start), self._target or _by_number(log.ends())
         room = {number: max(0, ends[number] - offset) for number, offset in before.items()}
         taken = dealt(room, limit.max_rows) if isinstance(limit, ReadMaxRows) else room
-        return self._offset([before[number] + taken[number] for number in map(str, range(self.scan.partitions))])
+        if not any(taken.values()):
+            return start
+        return self._offset(log, [before[number] + taken[number] for number in map(str, range(self.scan.partitions))])
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """What the option maxRecordsPerBatch says."""
@@ -296,15 +312,17 @@ class DepotStreamReader(api.DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def reportLatestOffset(self) -> dict[str, Any]:
         """Where the depot ends now."""
-        return self._offset(self.scan.held()[1])
+        log = self.scan.log()
+        return self._offset(log, log.ends())
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Go no farther than where the depot ends now."""
-        self._target = _by_number(self.scan.held()[1])
+        self._target = _by_number(self.scan.log().ends())
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[api.InputPartition]:
-        """A task a partition of the depot that has records, more where these are many."""
-        first, last = self._offsets(start), self._offsets(end)
+        """A task a partition of the depot that has records, more where these are many. Raises: as `latestOffset`."""
+        log = self.scan.log()
+        first, last = self._offsets(log, start), self._offsets(log, end)
         spans = [(int(number), offset, last[number]) for number, offset in first.items() if offset < last[number]]
         return [SourcePart([span]) for span in cut_spans(spans)]
 
@@ -312,12 +330,17 @@ class DepotStreamReader(api.DataSourceStreamReader, SupportsTriggerAvailableNow)
         """The records of a span, as Arrow batches."""
         return arrow_batches(self.scan.within(partition.value), {}, self.schema)
 
-    def _offset(self, offsets: Sequence[int]) -> dict[str, Any]:
-        return {"depot": self.scan.depot.id, "offsets": _by_number(offsets)}
+    def _offset(self, log: DepotLog, offsets: Sequence[int]) -> dict[str, Any]:
+        mark = log.reached(offsets)
+        segment = {} if mark is None else {"segment": asdict(mark)}
+        return {"depot": self.scan.depot.id, "offsets": _by_number(offsets), **segment}
 
-    def _offsets(self, offset: dict[str, Any]) -> dict[str, int]:
+    def _offsets(self, log: DepotLog, offset: dict[str, Any]) -> dict[str, int]:
+        """Those of an offset, if the depot still holds what was read up to there."""
         if offset["depot"] != self.scan.depot.id:
             raise BadInput(f"{self.scan.depot.name} was made anew since this query's checkpoint: begin with a new one.")
+        if segment := offset.get("segment"):  # offsets of older versions name none
+            log.check_holds(SegmentMark(**segment))
         return dict(offset["offsets"])
 
 

@@ -14,6 +14,7 @@ from tidemill.clients.module import ModuleClient
 from tidemill.definition.definition import StoredDefinition
 from tidemill.depot.header import SegmentSummary
 from tidemill.depot.log import DepotLog
+from tidemill.depot.mark import SegmentMark
 from tidemill.graphs.nodes import Cursor
 from tidemill.journal.definition_log import DefinitionLog
 from tidemill.language.dataflow import StartFrom
@@ -33,13 +34,14 @@ _PLAIN = (pl.Int64, pl.Float64, pl.String, pl.Boolean)
 class DepotPlace(NamedTuple):
     """Where a channel is in a partition: the next offset, and where that ends, if it does. A program that is started
     again finds more records, or another depot of this name: it reads up to where the first one saw an end, of that
-    depot only. Checkpoints of older versions say neither.
+    depot only. `reached` is the segment of the last record before it. Checkpoints of older versions say none of these.
     """
 
     partition: int
     offset: int
     end: int | None = None
     prefix: str = ""
+    reached: SegmentMark | None = None
 
 
 @dataclass(frozen=True)
@@ -93,8 +95,9 @@ class DepotInput:
         starts = self.starts
         if self.start != BEGINNING:
             starts = self._log.resolve_start(self.start, self._log.now_millis())
-        ends = self.ends or [None] * len(starts)
-        places = [DepotPlace(number, *each, self.prefix) for number, each in enumerate(zip(starts, ends, strict=True))]
+        ends, reached = self.ends or [None] * len(starts), self._log.reached(starts)
+        pairs = enumerate(zip(starts, ends, strict=True))
+        places = [DepotPlace(number, *each, self.prefix, reached) for number, each in pairs]
         dealt = [place for place in places if place.end is None or place.offset < place.end]
         return [tuple(dealt[channel::channels]) or None for channel in range(channels)]
 
@@ -104,6 +107,7 @@ class DepotInput:
         Raises:
             BadInput: retention gave up records that were not read yet, or an update gave the depot a migration.
             Deleted: an update deleted the depot.
+            CorruptState: the depot lost records that were read.
         """
         places = [DepotPlace(*each) for each in cursor]
         if any(place.prefix not in ("", self.prefix) for place in places):
@@ -111,13 +115,20 @@ class DepotInput:
         if self.is_endless:
             self._log.follow()
             self._check_definition()
+        for mark in {place.reached for place in places if place.reached is not None}:
+            self._log.check_holds(mark)
         limits = self._limits(places)
         ranges = self._next({place.partition: place.offset for place in places}, limits)
-        read = [place._replace(offset=ranges.ends[place.partition]) for place in places]
-        left = tuple(place for place in read if self.is_endless or place.offset < limits[place.partition])
         if not ranges.records:
-            return None, left or None
-        return self._frame(self._log.read_rows(ranges, as_appended=True)[0]), left or None
+            return None, self._left(places, limits)
+        records = self._log.read_rows(ranges, as_appended=True)[0]
+        reached = self._log.reached(ranges.ends)
+        read = [place._replace(offset=ranges.ends[place.partition], reached=reached) for place in places]
+        return self._frame(records), self._left(read, limits)
+
+    def _left(self, places: Sequence[DepotPlace], limits: Mapping[int, int]) -> Cursor:
+        """Where to go on: in partitions that are not read to their end."""
+        return tuple(place for place in places if self.is_endless or place.offset < limits[place.partition]) or None
 
     def behind(self, cursor: Cursor) -> int:
         """The records that follow a cursor, as of the last read."""
