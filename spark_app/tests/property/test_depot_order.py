@@ -73,6 +73,15 @@ def test_records_come_in_the_order_of_their_appends_when_segments_are_rolled(
         assert before == [expected]
 
 
+def test_records_come_in_the_order_of_their_appends_when_a_batch_has_more_than_enough_of_a_partition(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A batch takes whole segments, also where that makes it larger."""
+    monkeypatch.setattr(depot_input, "BATCH_RECORDS", 8)
+    store, expected = depot_of([{2: 3}, {2: 3}, {0: 1, 2: 3, 3: 1}])
+    assert read(store) == [expected]
+
+
 def test_records_come_by_partition_when_a_microbatch_reads_a_rolled_depot() -> None:
     store, _ = depot_of([{0: 1, 1: 1}] * 6)
     roll(log_of(store), RollingLimits(segments_min=1))

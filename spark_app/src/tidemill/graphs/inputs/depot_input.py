@@ -153,7 +153,9 @@ class DepotInput:
         return {place.partition: known[place.partition] if place.end is None else place.end for place in places}
 
     def _next(self, starts: dict[int, int], limits: Mapping[int, int]) -> OffsetRanges:
-        """Up to the segment with which there are BATCH_RECORDS, or to the end; not more than as many of a partition."""
+        """Up to the segment with which there are BATCH_RECORDS, or to the end; of that one not more than as many of a
+        partition.
+        """
         newest = self._log.newest()
 
         def ends(entry: SegmentSummary) -> dict[int, int]:
@@ -162,13 +164,15 @@ class DepotInput:
         def is_enough(entry: SegmentSummary) -> bool:
             return sum(max(0, end - starts[number]) for number, end in ends(entry).items()) >= BATCH_RECORDS
 
-        found = {number: limits[number] for number in starts}
+        found, before = {number: limits[number] for number in starts}, self.starts
         if sum(end - starts[number] for number, end in found.items()) > BATCH_RECORDS:
             at = self._log.files.first_after(is_enough, newest.number)
-            found = ends(self._log.files.entry(at)) if at <= newest.number else found
+            if at <= newest.number:
+                found, before = ends(self._log.files.entry(at)), self._log.files.ends_before(at)
         pairs = [(0, 0)] * len(self.starts)
         for number, start in starts.items():
-            pairs[number] = (start, max(start, min(found[number], start + BATCH_RECORDS)))
+            most = max(start, before[number]) + BATCH_RECORDS
+            pairs[number] = (start, max(start, min(found[number], most)))
         return OffsetRanges.of(pairs)
 
     def _frame(self, column: Column) -> pl.DataFrame:
