@@ -45,6 +45,18 @@ def test_the_log_of_a_module_says_who_did_what_when_commands_changed_it(
     told("run", entry, "--until-idle", "--store", store, code=1)
     table = told("log", "Signed", "--store", store)
     assert all(word in table for word in ("claim", "begin 1/2, 1 record", "1/1 failed in process: UserCodeFailed"))
+    told("options", "set", "Signed", "topology.on.record.error", "quarantine", "--store", store)
+    (tmp_path / "texts.jsonl").write_text('"none"\n"neither"\n')
+    told("append", "Signed", "d", "texts.jsonl", "--store", store)
+    told("run", entry, "--until-idle", "--store", store)
+    told("quarantine", "retry", "Signed", "mb", "0", "--store", store)
+    told("quarantine", "drop", "Signed", "mb", "--all", "--store", store)
+    decided = json.loads(told("log", "Signed", "--store", store, "--json").splitlines()[-1])
+    assert [(line["action"], line["records"], line["by"]) for line in decided if line["kind"] == "decision"] == [
+        ("retry", 1, caller()), ("drop", 2, caller()),
+    ]  # fmt: skip
+    table = told("log", "Signed", "--store", store)
+    assert all(word in table for word in ("mb, decision 1", "drop 2 records in quarantine", caller()))
     told("update", entry, "--store", store)
     told("options", "set", "Signed", "depot.max.fetch", "7", "--store", store)
     told("destroy", "Signed", "--yes", "--store", store)

@@ -15,6 +15,7 @@ from tidemill import Depot, InProcessCluster, LaunchConfig, MicrobatchSourceOpti
 from tidemill.clients import module_history
 from tidemill.clients.history import topology_history
 from tidemill.clients.module_history import KINDS, LOGS_MAX, HistoryPlace, ModuleHistory
+from tidemill.clients.quarantine import Quarantine
 from tidemill.gateway import schemas
 from tidemill.gateway.app import make_app
 from tidemill.gateway.modules import Modules
@@ -54,6 +55,9 @@ def cluster() -> Iterator[InProcessCluster]:
             cluster.cluster_depot("Two", "*log").append(value)
             cluster.wait_until_processed("Two")
         options.set("module", "", "store.collection.period.seconds", 3600)
+        definition = DefinitionLog(cluster.store, "Two").newest()
+        assert definition is not None
+        Quarantine(cluster.store, lambda: definition, "one", by="ben").drop([0])
         cluster.update_module(Two())
         cluster.pause_microbatch_topology("Two", "one")
         cluster.pause_microbatch_topology("Two", "two")  # from now on nothing is written
@@ -77,7 +81,7 @@ def pages(http: TestClient, **asked: Any) -> Iterator[list[dict[str, Any]]]:
 
 
 def key(line: dict[str, Any]) -> tuple[str, str, int]:
-    kind = line["kind"] if line["kind"] in ("option", "definition") else "entry"
+    kind = line["kind"] if line["kind"] in ("option", "definition", "decision") else "entry"
     return kind, line.get("topology", ""), line.get("entry", line.get("number"))
 
 
@@ -90,6 +94,7 @@ def expected(cluster: InProcessCluster) -> set[tuple[str, str, int]]:
     for topology in ("one", "two"):
         lines = topology_history(cluster.store, definition, topology, 10_000)
         found |= {("entry", topology, line["entry"]) for line in lines}
+    found.add(("decision", "one", 1))
     return found
 
 
@@ -100,7 +105,8 @@ def test_each_entry_comes_once_and_newest_first_when_all_pages_are_read(
     lines = [line for page in pages(http, limit=limit) for line in page]
     assert sorted(map(key, lines)) == sorted(expected(cluster))
     for one in ("one", "two", None):
-        numbers = [line.get("entry", line.get("number")) for line in lines if line.get("topology") == one]
+        mine = [line for line in lines if line.get("topology") == one and line["kind"] != "decision"]
+        numbers = [line.get("entry", line.get("number")) for line in mine]
         assert one is None or numbers == sorted(numbers, reverse=True)
     times = [line["written_ms"] for line in lines if "entry" in line]
     assert times == sorted(times, reverse=True)
@@ -130,6 +136,9 @@ def test_who_set_what_and_why_it_failed_are_told_when_lines_are_read(http: TestC
         "ann", "set", "store.collection.period.seconds", 3600,
     )  # fmt: skip
     assert option["written_ms"] > 0
+    [decision] = next(pages(http, kind="decision"))
+    told = [decision[name] for name in ("topology", "action", "records", "by")]
+    assert (told, decision["written_ms"] > 0) == (["one", "drop", 1, "ben"], True)
     failure = next(pages(http, kind="failure"))[0]["failure"]
     assert "no 13" in failure["message"]
     launched = next(pages(http, kind="definition"))[-1]
@@ -184,7 +193,8 @@ def test_a_place_is_short_when_names_are_long(http: TestClient, cluster: InProce
 
 
 def test_lines_are_told_when_a_place_names_a_topology_that_is_gone(http: TestClient, cluster: InProcessCluster) -> None:
-    before = json.dumps({"topologies": {"gone": 5, **dict.fromkeys(ids(cluster), 1)}, "definitions": 2, "options": 1})
+    told = dict.fromkeys(ids(cluster), 1)
+    before = json.dumps({"topologies": {"gone": 5, **told}, "decisions": told, "definitions": 2, "options": 1})
     found = http.get(AT, params={"before": before}).json()
     assert [key(line) for line in found["lines"]] == [("definition", "", 1)]
     assert found["before"] is None
@@ -194,7 +204,7 @@ def test_all_lines_are_told_when_a_place_lies_beyond_logs_that_were_begun_anew(
     http: TestClient, cluster: InProcessCluster
 ) -> None:
     places = dict.fromkeys(ids(cluster), 10**6)
-    beyond = json.dumps({"topologies": places, "definitions": 10**6, "options": 10**6})
+    beyond = json.dumps({"topologies": places, "decisions": places, "definitions": 10**6, "options": 10**6})
     asked = {"limit": 200}
 
     assert http.get(AT, params={**asked, "before": beyond}).json() == http.get(AT, params=asked).json()

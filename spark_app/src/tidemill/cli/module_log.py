@@ -40,6 +40,8 @@ def _row(line: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def _place(line: dict[str, Any]) -> str:
+    if line["kind"] == "decision":
+        return f"{line['topology']}, decision {line['number']}"
     if "topology" in line:
         return f"{line['topology']}, entry {line['entry']}"
     return f"{'options, change' if line['kind'] == 'option' else 'definition'} {line['number']}"
@@ -48,6 +50,9 @@ def _place(line: dict[str, Any]) -> str:
 def _events(line: dict[str, Any]) -> Iterator[str]:
     if line["kind"] == "definition":
         yield "destroyed" if line["is_destroyed"] else "launched" if line["number"] == 1 else "defined anew"
+        return
+    if line["kind"] == "decision":
+        yield f"{line['action']} {counted(line['records'], 'record')} in quarantine"
         return
     if line["kind"] == "option":
         value = f" = {to_json(line['value'])}" if line["action"] == "set" else ""

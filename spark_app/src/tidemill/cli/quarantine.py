@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from tidemill.cli.caller import caller
 from tidemill.cli.loading import (
     STORE_DEFAULT,
     JsonOption,
@@ -126,7 +127,7 @@ def drop(
 def _opened(store: str, module: str, topology: str) -> Quarantine:
     opened = existing_store(store)
     definition = stored_definition(opened, module)
-    return Quarantine(opened, lambda: definition, topology)
+    return Quarantine(opened, lambda: definition, topology, by=caller())
 
 
 def _chosen(numbers: list[int] | None, is_all: bool) -> list[int] | None:

@@ -1,4 +1,5 @@
-"""What happened to a module: the entries of its topologies, its definitions and changes of its options, merged by time.
+"""What happened to a module, merged by time: the entries of its topologies, what was decided on their quarantines, its
+definitions and changes of its options.
 
 Only what is told is read: of each log the entry that comes next, newest first.
 """
@@ -16,11 +17,12 @@ from tidemill.journal.commit_log import CommitLog
 from tidemill.journal.definition_log import DefinitionLog
 from tidemill.journal.entries import Entry
 from tidemill.journal.options_log import OptionsLog
+from tidemill.journal.settlements import SettlementLog
 from tidemill.store.objects import NotFound, ObjectStore
 from tidemill.values.errors import StoreUnavailable, TidemillError
 
 ENTRY_KINDS: Final = ("claim", "begin", "commit", "compact", "note")
-KINDS: Final = (*ENTRY_KINDS, "failure", "definition", "option")
+KINDS: Final = (*ENTRY_KINDS, "failure", "decision", "definition", "option")
 """What is told; a failure rides in the entry that begins the next attempt, and is found under both kinds."""
 
 LOGS_MAX: Final = 64
@@ -35,19 +37,20 @@ Line = dict[str, Any]
 
 @dataclass(frozen=True)
 class HistoryPlace:
-    """Where to go on: of each log the entry before which all were not told yet; of topologies by their ids, which are
-    short. A log that is left out is told from its newest entry on.
+    """Where to go on: of each log the entry before which all were not told yet; of topologies and of decisions on their
+    quarantines by their ids, which are short. A log that is left out is told from its newest entry on.
     """
 
     topologies: Mapping[str, int] = field(default_factory=dict)
+    decisions: Mapping[str, int] = field(default_factory=dict)
     definitions: int | None = None
     options: int | None = None
 
 
 @dataclass(frozen=True)
 class _MergedLog:
-    """One log: its newest number, and what an entry of it says; `line` raises NotFound. `topology` is the id of the one
-    whose log it is, "" of others.
+    """One log of a `kind` ("entry": the log of commits): its newest number, and what an entry of it says; `line` raises
+    NotFound. `topology` is the id of the one whose log it is, "" of others.
     """
 
     kind: str
@@ -57,8 +60,10 @@ class _MergedLog:
 
     def begin(self, place: HistoryPlace) -> int:
         """Before which entry to begin; a place of a log that was begun anew since may lie beyond its end."""
-        others = place.definitions if self.kind == "definition" else place.options
-        known = place.topologies.get(self.topology) if self.topology else others
+        if self.topology:
+            known = (place.topologies if self.kind == "entry" else place.decisions).get(self.topology)
+        else:
+            known = place.definitions if self.kind == "definition" else place.options
         end = self.newest() + 1
         return end if known is None else min(known, end)
 
@@ -74,6 +79,7 @@ class ModuleHistory:
         self._definitions = DefinitionLog(self._store, self._module)
         self._options = OptionsLog(self._store, self._module)
         self._commits: dict[str, CommitLog] = {}
+        self._settlements: dict[str, SettlementLog] = {}
         self._lines: OrderedDict[tuple[str, int], Line] = OrderedDict()
 
     def read(
@@ -138,10 +144,13 @@ class ModuleHistory:
         return found
 
     def _sources(self, definition: StoredDefinition, kind: str | None, topology: str | None) -> Iterator[_MergedLog]:
-        if kind in (None, "failure", *ENTRY_KINDS):
-            names = sorted(definition.topologies) if topology is None else [topology]
-            for name in names[:LOGS_MAX]:
-                yield self._commit_log(name, definition.topology(name).id, definition.topology_prefix(name))
+        names = sorted(definition.topologies) if topology is None else [topology]
+        for name in names[:LOGS_MAX]:
+            place = name, definition.topology(name).id, definition.topology_prefix(name)
+            if kind in (None, "failure", *ENTRY_KINDS):
+                yield self._commit_log(*place)
+            if kind in (None, "decision"):
+                yield self._decisions(*place)
         if kind in (None, "definition") and topology is None:
             yield _MergedLog("definition", "", self._definitions.newest_number, self._definition_line)
         if kind in (None, "option"):
@@ -154,7 +163,19 @@ class ModuleHistory:
             head = log.head()  # remembered, so that the next look costs two probes
             return head[0] if head is not None else 0
 
-        return _MergedLog(prefix, topology_id, newest, lambda number: _entry_line(topology, number, log.read(number)))
+        return _MergedLog("entry", topology_id, newest, lambda number: _entry_line(topology, number, log.read(number)))
+
+    def _decisions(self, topology: str, topology_id: str, prefix: str) -> _MergedLog:
+        log = self._settlements.setdefault(prefix, SettlementLog(self._store, prefix))
+
+        def line(number: int) -> Line:
+            made = log.read(number)
+            return {
+                "kind": "decision", "topology": topology, "number": number, "written_ms": made.written_ms,
+                "action": made.action, "records": made.chosen_count, "by": made.by,
+            }  # fmt: skip
+
+        return _MergedLog("decision", topology_id, lambda: log.newest().number, line)
 
     def _definition_line(self, number: int) -> Line:
         found = self._definitions.read(number)
@@ -197,5 +218,6 @@ def _fits(line: Line, kind: str | None, topology: str | None) -> bool:
 def _place(sources: list[_MergedLog], at: list[int]) -> HistoryPlace:
     numbers = list(zip(sources, at, strict=True))
     others = {source.kind: number for source, number in numbers if not source.topology}
-    topologies = {source.topology: number for source, number in numbers if source.topology}
-    return HistoryPlace(topologies, others.get("definition"), others.get("option"))
+    topologies = {source.topology: number for source, number in numbers if source.kind == "entry"}
+    decisions = {source.topology: number for source, number in numbers if source.kind == "decision"}
+    return HistoryPlace(topologies, decisions, others.get("definition"), others.get("option"))

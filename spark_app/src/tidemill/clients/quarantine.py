@@ -49,12 +49,16 @@ class Quarantine:
         clock: Clock | None = None,
         tell: Callable[[str], None] = lambda prefix: None,
         patience: tuple[float, ...] = PATIENCE,
+        by: str = "",
     ) -> None:
-        """`tell` hears of the prefix of each depot to which records are appended. Raises UnknownName."""
+        """`tell` hears of the prefix of each depot to which records are appended; `by` is who decides through this, for
+        people. Raises UnknownName.
+        """
         self._store, self._definition, self._topology = store, definition, topology
         self._clock = clock or SystemClock()
         self._tell = tell
         self._patience = patience
+        self._by = by
         self._prefix = definition().topology_prefix(topology)
         self._log = SettlementLog(store, self._prefix, patience)
         self._depot = DepotLog(store, quarantine_prefix(self._prefix), 1, self._clock.now_ms, patience)
@@ -149,7 +153,7 @@ class Quarantine:
             if not wanted:
                 return 0
             try:
-                self._log.append(before, action, wanted, self._clock.now_ms())
+                self._log.append(before, action, wanted, self._clock.now_ms(), self._by)
             except Lost:
                 continue
             self.finish()

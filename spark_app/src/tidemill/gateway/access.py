@@ -36,6 +36,11 @@ class Access:
     roles: frozenset[str] = frozenset(ROLES)
     modules: frozenset[str] | None = None
 
+    @property
+    def signature(self) -> str:
+        """How changes are signed that come from it."""
+        return f"{self.who}, through the gateway"
+
     def may_see(self, module: str) -> bool:
         """Whether the token is of this module; one without a list of modules is of all."""
         return self.modules is None or module in self.modules

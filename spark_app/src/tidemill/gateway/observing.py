@@ -93,8 +93,9 @@ async def log(request: Request, module: str, topology: str) -> Response:
     openapi_extra={"parameters": schemas.HISTORY_QUERY},
 )
 async def module_log(request: Request, module: str) -> Response:
-    """What happened to a module, newest first: entries of its topologies, definitions and changes of options. `before`,
-    sent back, gives the lines behind these, and is null at the end; `kind` and `topology` leave out all others.
+    """What happened to a module, newest first: entries of its topologies, decisions on their quarantines, definitions
+    and changes of options. `before`, sent back, gives the lines behind these, and is null at the end; `kind` and
+    `topology` leave out all others.
     """
     check_query(request, "before", "limit", "kind", "topology")
     gateway, asked = gateway_of(request), request.query_params
@@ -119,7 +120,7 @@ def _place(text: str | None) -> HistoryPlace:
         place = HistoryPlace() if text is None else msgspec.json.decode(text, type=HistoryPlace)
     except (msgspec.MsgspecError, ValueError) as error:
         raise unfitting("before is what an answer had as `before`.") from error
-    numbers = [*place.topologies.values(), place.definitions or 1, place.options or 1]
+    numbers = [*place.topologies.values(), *place.decisions.values(), place.definitions or 1, place.options or 1]
     if not all(1 <= number < 2**53 for number in numbers):
         raise unfitting("before is what an answer had as `before`: its numbers are those of entries.")
     return place

@@ -10,9 +10,10 @@ from fastapi import APIRouter, Request, Response
 from tidemill.clients.quarantine import DECIDED_MAX, Quarantine
 from tidemill.clients.quarantined import PAGE_RECORDS
 from tidemill.gateway import schemas
+from tidemill.gateway.access import Access
 from tidemill.gateway.exchange import Gateway, answered, body_of, gateway_of, ticket_of
 from tidemill.gateway.formats import ANSWERS, answer_type, converted, decoded, encoded_in_parts, media_type, whole
-from tidemill.gateway.guard import FACTS
+from tidemill.gateway.guard import ACCESS, FACTS
 
 routes = APIRouter(tags=["quarantine"])
 Number = Annotated[int, msgspec.Meta(ge=0, le=2**53 - 1)] | Annotated[float, msgspec.Meta(ge=0, le=2**53 - 1)]
@@ -74,6 +75,7 @@ async def drop(request: Request, module: str, topology: str) -> Response:
 
 async def _decided(request: Request, module: str, topology: str, *, is_retry: bool) -> Response:
     gateway = gateway_of(request)
+    access: Access = request.scope[ACCESS]
     kind = media_type(request.headers.get("content-type"), ANSWERS)
     body = await body_of(request, gateway.settings.body_bytes_max)
 
@@ -81,13 +83,13 @@ async def _decided(request: Request, module: str, topology: str, *, is_retry: bo
         chosen = converted(decoded(body, kind, ticket_of(request).grow), DecidedRecords)
         numbers = None if chosen.numbers is None else [whole(number, "numbers") for number in chosen.numbers]
         request.scope[FACTS] = {"numbers": numbers}
-        found = _opened(gateway, module, topology)
+        found = _opened(gateway, module, topology, by=access.signature)
         count = found.retry(numbers) if is_retry else found.drop(numbers)
         return {"retried" if is_retry else "dropped": count}
 
     return await answered(request, change)
 
 
-def _opened(gateway: Gateway, module: str, topology: str) -> Quarantine:
-    client = gateway.modules.module(module).client
-    return Quarantine(gateway.modules.store, client.definition, topology, gateway.modules.clock, client.hub.notify)
+def _opened(gateway: Gateway, module: str, topology: str, by: str = "") -> Quarantine:
+    modules, client = gateway.modules, gateway.modules.module(module).client
+    return Quarantine(modules.store, client.definition, topology, modules.clock, client.hub.notify, by=by)

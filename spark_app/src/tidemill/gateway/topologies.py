@@ -191,7 +191,7 @@ def _signed_log(request: Request, module: str) -> OptionsLog:
     """The options of a module, to be changed by who asks."""
     access: Access = request.scope[ACCESS]
     modules = gateway_of(request).modules
-    return OptionsLog(modules.store, module, by=f"{access.who}, through the gateway", clock=modules.clock)
+    return OptionsLog(modules.store, module, by=access.signature, clock=modules.clock)
 
 
 def _signed(place: OptionTarget, entry: OptionsEntry) -> dict[str, Any]:

@@ -31,7 +31,8 @@ Span = tuple[int, int]
 class Settlement(Stored):
     """One decision: `chosen` are the records that it settles, `settled` all that were settled by now.
 
-    Both are spans in ascending order, with gaps between them.
+    Both are spans in ascending order, with gaps between them. `by` is who decided, for people; empty where that is not
+    known.
     """
 
     nonce: str = ""
@@ -40,6 +41,7 @@ class Settlement(Stored):
     action: Action = "drop"
     chosen: tuple[Span, ...] = ()
     settled: tuple[Span, ...] = ()
+    by: str = ""
 
     @property
     def start(self) -> int:
@@ -49,7 +51,12 @@ class Settlement(Stored):
     @property
     def count(self) -> int:
         """How many records are settled."""
-        return sum(end - first for first, end in self.settled)
+        return _count(self.settled)
+
+    @property
+    def chosen_count(self) -> int:
+        """How many records this decision settles."""
+        return _count(self.chosen)
 
     def open(self, first: int, end: int) -> Iterator[Span]:
         """The records of a span that are not settled."""
@@ -86,8 +93,10 @@ class SettlementLog(EntryLog[Settlement]):
         head = self.head()
         return head[1] if head is not None else Settlement()
 
-    def append(self, before: Settlement, action: Action, numbers: Iterable[int], now_ms: int) -> Settlement:
-        """Settle records by their offsets, after `before`.
+    def append(
+        self, before: Settlement, action: Action, numbers: Iterable[int], now_ms: int, by: str = ""
+    ) -> Settlement:
+        """Settle records by their offsets, after `before`; `by` decided it.
 
         Raises:
             Lost: somebody else decided meanwhile; look at it first.
@@ -95,7 +104,7 @@ class SettlementLog(EntryLog[Settlement]):
         """
         chosen = spans(numbers)
         settled = joined((*before.settled, *chosen))
-        made = Settlement(nonce(), before.number + 1, now_ms, action, chosen, settled)
+        made = Settlement(nonce(), before.number + 1, now_ms, action, chosen, settled, by)
         self.put(made.number, made, JSON.encode(made, self.log.key(made.number)))
         return made
 
@@ -103,6 +112,10 @@ class SettlementLog(EntryLog[Settlement]):
 def spans(numbers: Iterable[int]) -> tuple[Span, ...]:
     """Numbers as spans."""
     return joined((number, number + 1) for number in set(numbers))
+
+
+def _count(given: Iterable[Span]) -> int:
+    return sum(end - first for first, end in given)
 
 
 def joined(given: Iterable[Span]) -> tuple[Span, ...]:

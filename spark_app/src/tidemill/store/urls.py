@@ -30,7 +30,7 @@ from tidemill.values.errors import (
 )
 from tidemill.values.ids import nonce
 
-FORMAT = 4
+FORMAT = 5
 """The format of a store, with all objects in it, that this version reads and writes."""
 
 FORMAT_KEY = f"{RESERVED}/format.json"
