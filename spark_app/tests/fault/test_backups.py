@@ -7,6 +7,7 @@ import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path as Folder
 from typing import Any, cast
 
@@ -18,19 +19,30 @@ from tidemill.cli.main import app
 from tidemill.cli.saving import _check_apart
 from tidemill.depot.log import DepotLog
 from tidemill.depot.retention import RollingLimits, roll
+from tidemill.journal.clock import ManualClock
 from tidemill.journal.commit_log import CommitLog
 from tidemill.journal.definition_log import DefinitionLog
 from tidemill.leader.backup import BackupRun
 from tidemill.leader.backup_folder import Backup, BackupFolder
+from tidemill.leader.backup_turn import BackupTurn
 from tidemill.leader.check import check_module
 from tidemill.leader.collection import collect
 from tidemill.leader.restore import At, needed_objects, plan_restore, restore
 from tidemill.store import incarnations
+from tidemill.store.lease import TTL_MILLIS, lease_for
 from tidemill.store.objects import ObjectStore
 from tidemill.store.urls import connect, forget_stores, open_store
 from tidemill.tables.stored_parts import part_loader
 from tidemill.testing.faulty_store import Crash, FaultPlan, FaultyObjectStore
-from tidemill.values.errors import BadInput, CorruptState, StoreRestored, TidemillError, UnknownName
+from tidemill.testing.memory_store import MemoryStore
+from tidemill.values.errors import (
+    BadInput,
+    CorruptState,
+    StoreRestored,
+    StoreUnavailable,
+    TidemillError,
+    UnknownName,
+)
 
 MODULE = "Counted"
 LARGE = 400
@@ -490,8 +502,8 @@ def test_a_backup_never_looks_whole_and_can_be_repeated_when_it_is_cut_off_anywh
         try:
             small.save(folder=BackupFolder(cut.on(connect(small.backups))))
         except Crash:
-            is_whole = cut.is_after and small.folder.ids() != []
-            assert len(small.folder.ids()) == is_whole
+            for backup in small.folder.all():  # cut off while it gave its turn up
+                assert all(small.folder.get(backup, key) for key in backup.objects)
             small.save()
             plan = plan_restore(small.folder)
             assert [point.entry.processed for point in plan.points] == [2, 2]
@@ -530,6 +542,79 @@ def test_the_old_or_the_new_store_lives_when_a_restore_is_cut_off_anywhere(small
         small.append(cluster, "w0")
         small.wait(cluster)
         assert small.counts(cluster) == small.truth
+
+
+# --- one at a time ---------------------------------------------------------------------------------------------------
+
+
+def test_a_second_backup_is_refused_when_one_is_under_way(local: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it could delete, as what no backup needs, what the first one has copied and nothing names yet."""
+    with local.running() as cluster:
+        for number in range(2):
+            local.append(cluster, f"w{number}")
+            local.wait(cluster)
+            first = local.save()
+        local.append(cluster, "new")
+        local.wait(cluster)
+        real, refused = BackupFolder.add, []
+
+        def add_while_others_try(self: BackupFolder, backup: Backup) -> None:
+            for other in (local.save, lambda: local.folder.forget(backup.url, 1)):
+                with pytest.raises(StoreUnavailable, match=r"makes or deletes backups in .*backups \(.*try again"):
+                    other()
+                refused.append(other)
+            real(self, backup)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(BackupFolder, "add", add_while_others_try)
+            local.save()
+    assert len(refused) == 2
+    assert local.folder.forget(first.url, 1) == 2
+    local.lose()
+    local.bring_back()
+
+
+def test_a_killed_backup_holds_nobody_up_for_long_when_backups_are_in_a_bucket() -> None:
+    bucket, clock = MemoryStore(), ManualClock()
+    killed = lease_for(bucket, "lease", lambda: int(clock.monotonic_ms()))
+    assert killed.try_acquire()
+    begun = clock.monotonic_ms()
+    with BackupTurn(bucket, clock).taken():
+        assert TTL_MILLIS <= clock.monotonic_ms() - begun < TTL_MILLIS + 1_000
+    with BackupTurn(bucket, clock).taken():  # it was given up
+        assert clock.monotonic_ms() - begun < TTL_MILLIS + 1_000
+
+
+def test_a_backup_is_refused_when_the_holder_of_a_bucket_goes_on() -> None:
+    bucket, clock = MemoryStore(), ManualClock()
+    holder = lease_for(bucket, "lease", lambda: int(clock.monotonic_ms()))
+
+    class Renewing(ManualClock):
+        def wait(self, event: threading.Event, timeout_ms: float) -> bool:
+            holder.try_acquire()
+            clock.advance(timeout_ms)
+            return super().wait(event, timeout_ms)
+
+    assert holder.try_acquire()
+    with pytest.raises(StoreUnavailable, match="try again when it is done"), BackupTurn(bucket, Renewing()).taken():
+        pass
+
+
+def test_a_process_that_slept_deletes_and_saves_nothing_when_its_turn_is_over(local: Site) -> None:
+    bucket, clock = MemoryStore(), ManualClock()
+    with local.running() as cluster:
+        local.append(cluster, "w")
+        local.wait(cluster)
+    saved = [local.save(folder=BackupFolder(bucket)) for _ in range(2)][-1]
+    before = set(bucket.objects)
+    folder = BackupFolder(bucket)
+    with BackupTurn(bucket, clock).taken() as folder._turn:
+        clock.advance(TTL_MILLIS)
+        for late in (lambda: folder.add(replace(saved, id="late")), lambda: folder.forget(saved.url, 1)):
+            with pytest.raises(StoreUnavailable, match="was away for so long"):
+                late()
+    assert {key for key in before if not key.startswith("lease/")} <= set(bucket.objects)
+    assert "late" not in folder.ids()
 
 
 # --- the command line ------------------------------------------------------------------------------------------------

@@ -51,10 +51,11 @@ def backup(
     folder = _folder(target)
     _check_apart(connect(absolute_url(store)), folder.store)
     probe_create(folder.store)
-    with _progress("saved") as tell:
-        run = BackupRun(opened, folder, _now_ms(), tell, saved_parts)
-        made = run.take()
-    forgotten = folder.forget(made.url, keep) if keep is not None else 0
+    with folder.turn():
+        with _progress("saved") as tell:
+            run = BackupRun(opened, folder, _now_ms(), tell, saved_parts)
+            made = run.take()
+        forgotten = folder.forget(made.url, keep) if keep is not None else 0
     if json_:
         show_json({**about(made), "copied": vars(run.copied), "forgotten": forgotten})
         return

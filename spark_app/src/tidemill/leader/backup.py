@@ -145,20 +145,26 @@ class BackupRun:
         self._tell = tell
         self._lock = threading.Lock()
         self._id = store_id(store)
-        before = next((backup for backup in folder.all() if backup.store == self._id), None)
-        self._before = before
-        self._known: dict[str, tuple[int, str]] = dict(before.objects) if before is not None else {}
+        self._known: dict[str, tuple[int, str]] = {}
         self.copied = Copied()
 
     def take(self) -> Backup:
         """Save the store.
 
         Raises:
-            StoreUnavailable: one of both places does not answer, or the store deletes faster than it can be copied.
+            StoreUnavailable: one of both places does not answer, or the store deletes faster than it can be copied, or
+                another process makes backups there.
             CorruptState: an object that is needed is missing, or is not what was committed; nothing was saved.
             BadInput: the folder has backups of a store with another history.
         """
-        self._check_history()
+        with self._folder.turn():
+            return self._taken()
+
+    def _taken(self) -> Backup:
+        before = next((backup for backup in self._folder.all() if backup.store == self._id), None)
+        if before is not None:
+            self._known = dict(before.objects)
+            self._check_history(before)
         beside = self._repeated("What task graphs keep", self._save_beside)
         saved: dict[str, _Module] = {}
         for names in self._groups(modules_of(self._store)):
@@ -176,9 +182,9 @@ class BackupRun:
         self._folder.add(backup)
         return backup
 
-    def _check_history(self) -> None:
+    def _check_history(self, before: Backup) -> None:
         """A log that was put back by hand and went on has other entries under the numbers that were saved."""
-        for prefix in self._before.logs if self._before is not None else ():
+        for prefix in before.logs:
             saved = {key for key in self._known if key.startswith(f"{prefix}/")}
             there = saved.intersection(self._store.list(prefix))
             key = max(there, default=None)

@@ -2,18 +2,21 @@
 
 backups/<time>-<nonce>.json      a backup: all objects that it needs, with sizes and checksums; written last
 stores/<store id>/<key>          copies of objects, under the keys that they have in the store
+lease/                           who makes or deletes backups now (`leader.backup_turn`)
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from tidemill.journal.snapshot import checksum_of
+from tidemill.leader.backup_turn import BackupTurn
 from tidemill.store.json_codec import SUFFIX, JsonCodec
 from tidemill.store.objects import RESERVED, AlreadyExists, Buffer, NotFound, ObjectStore
-from tidemill.values.errors import BadInput, CorruptState, UnknownName
+from tidemill.values.errors import BadInput, CorruptState, StoreUnavailable, UnknownName
 from tidemill.values.ids import nonce
 from tidemill.values.numbers import MicrobatchId
 from tidemill.values.stored import Stored
@@ -71,6 +74,23 @@ class BackupFolder:
 
     def __init__(self, store: ObjectStore) -> None:
         self.store = store
+        self._turn: BackupTurn | None = None
+
+    @contextmanager
+    def turn(self) -> Iterator[BackupTurn]:
+        """Be the only one who makes or deletes backups here; within it again: the same turn.
+
+        Raises:
+            StoreUnavailable: another process does.
+        """
+        if self._turn is not None:
+            yield self._turn
+            return
+        with BackupTurn(self.store).taken() as self._turn:
+            try:
+                yield self._turn
+            finally:
+                self._turn = None
 
     # --- backups -----------------------------------------------------------------------------------------------------
 
@@ -102,8 +122,20 @@ class BackupFolder:
         return f"{now_ms:013d}-{nonce()}"
 
     def add(self, backup: Backup) -> None:
-        """The one step that makes a backup: all its objects are there."""
-        self.store.create(_key(backup.id), _JSON.encode(backup, _key(backup.id)))
+        """The one step that makes a backup: all its objects are there.
+
+        Raises:
+            StoreUnavailable: others may have deleted some of them, since this process was away; nothing was saved.
+        """
+        key = _key(backup.id)
+        with self.turn() as turn:
+            turn.check()
+            self.store.create(key, _JSON.encode(backup, key))
+            try:
+                turn.check()
+            except StoreUnavailable:
+                self.store.delete(key)
+                raise
 
     # --- objects -----------------------------------------------------------------------------------------------------
 
@@ -143,18 +175,26 @@ class BackupFolder:
     def forget(self, url: str, keep: int) -> int:
         """Delete all but the newest `keep` backups of a store, and the objects that nothing else needs; how many.
 
-        The same store under another URL, or a copy of it, has backups of its own, which share the objects. No other
-        backup may be under way.
+        The same store under another URL, or a copy of it, has backups of its own, which share the objects.
+
+        Raises:
+            StoreUnavailable: another process makes or deletes backups here, or may do so since this one was away.
         """
+        with self.turn() as turn:
+            return self._forget(url, keep, turn)
+
+    def _forget(self, url: str, keep: int, turn: BackupTurn) -> int:
         backups = list(self.all())
         dropped = [backup for backup in backups if backup.url == url][keep:]
         gone = {backup.id for backup in dropped}
         for backup in dropped:
+            turn.check()
             self.store.delete(_key(backup.id))
         needed = {_place(each.store, key) for each in backups if each.id not in gone for key in each.objects}
         for store in {backup.store for backup in dropped}:
             for key in self.store.list(_place(store, "")):
                 if key not in needed:
+                    turn.check()
                     self.store.delete(key)
         return len(dropped)
 
