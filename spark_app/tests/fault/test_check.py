@@ -14,6 +14,7 @@ import pytest
 from tidemill import Agg, CompoundAgg, Depot, InProcessCluster, LaunchConfig, Module, Ops, PState
 from tidemill.journal import entries
 from tidemill.journal.entries import Attempt, Entry
+from tidemill.journal.options_log import OptionsLog
 from tidemill.journal.snapshot import Level, Part, Snapshot, TaskSet
 from tidemill.language.schema import Leaf
 from tidemill.leader.check import check_module
@@ -178,3 +179,19 @@ def test_changed_bytes_are_found_in_an_object(stored: Stored) -> None:
     content[len(content) // 2] ^= 1
     stored.deltas[1].write_bytes(bytes(content))
     assert stored.broken() == {"S3", "S5"}
+
+
+def test_all_else_is_still_checked_when_an_entry_or_the_options_cannot_be_read(stored: Stored) -> None:
+    """What a state needs of an older entry, or a log with a hole, ended the check before it came to the depots."""
+    log = sorted((stored.folder / "Words").glob("topologies/*/log/*.zip"))
+    newest = entries.from_bytes(log[-1].read_bytes(), log[-1].relative_to(stored.folder).as_posix())
+    older = log[0].parent / f"{newest.committed[1].entry:020d}.zip"
+    older.write_bytes(older.read_bytes()[:100])
+    for value in (60, 61, 62):
+        OptionsLog(connect(stored.url), "Words").set("module", "", "store.collection.period.seconds", value)
+    (stored.folder / "Words" / "options" / f"{2:020d}.json").unlink()
+    stored.segments[0].unlink()
+    texts = stored.texts()
+    assert "an archive's directory cannot be read" in texts
+    assert "is missing, though the log goes from entry 1 to 3" in texts
+    assert "S6 *words" in texts

@@ -22,6 +22,7 @@ from tidemill.store.urls import connect, forget_stores
 from tidemill.values.errors import CorruptState
 
 DEPOT, ROUNDS = "*words", 4
+ANOTHER = "another one stands there"
 STOPPED = (CorruptState, TimeoutError)
 """Of a launch that waits for its leader, or of a wait for what the leader does."""
 
@@ -133,13 +134,12 @@ def test_retries_read_no_other_records_when_their_segment_was_lost(folder: Folde
     commit.unlink()  # what is left is the begin
     lose_newest(folder)
     append(folder, "other")
-    with pytest.raises(STOPPED, match="another one stands there"):
+    assert [found for found in findings(folder) if found.startswith("S6 mb source") and ANOTHER in found]
+    with pytest.raises(STOPPED, match=ANOTHER):
         count_of(folder, "other")
 
 
 # --- task graphs and streams of Spark --------------------------------------------------------------------------------
-
-ANOTHER = "another one stands there"
 
 
 class Copies(Module):

@@ -21,6 +21,7 @@ from tidemill.journal.settlements import SettlementLog, quarantine_prefix
 from tidemill.journal.snapshot import Level, Part, Snapshot
 from tidemill.leader.check_appends import append_faults, listing_faults
 from tidemill.leader.deletions import DeletionDecision, Deletions
+from tidemill.leader.ranges import all_reached
 from tidemill.store.objects import NotFound, ObjectStore
 from tidemill.store.urls import store_at
 from tidemill.tables.stored_parts import read_part
@@ -106,6 +107,14 @@ def _unreadable(invariant: str, place: str, error: TidemillError) -> Finding:
     return Finding(invariant, place, str(error))
 
 
+def _guarded(invariant: str, place: str, findings: Iterator[Finding]) -> Iterator[Finding]:
+    """Findings, the last of which may be that something is so damaged that no more can be found behind it."""
+    try:
+        yield from findings
+    except TidemillError as error:
+        yield _unreadable(invariant, place, error)
+
+
 def _check_options(store: ObjectStore, definition: StoredDefinition) -> Iterator[Finding]:
     try:
         OptionsLog(store, definition.module).read()
@@ -127,23 +136,30 @@ def check_topology(store: ObjectStore, definition: StoredDefinition, topology: s
     if head is None:
         return []
     listed: dict[AppendIdentity, StagedAppend] = {}
-    found = list(_check_log(log, topology, head[0], listed))
+    found = list(_guarded("S3", topology, _check_log(log, topology, head[0], listed)))
     head = log.head() or head
+    appends = (Finding("S8", *fault) for fault in append_faults(store, definition, topology, log, listed))
+    parts: list[tuple[str, Iterator[Finding]]] = [
+        ("S3", _check_seen(store, definition, topology, head[1])),
+        ("S3", _check_snapshot(store, log, definition, topology, *head)),
+        ("S6", _check_progress(store, definition, topology, head[1])),
+        ("S8", appends),
+    ]
+    for invariant, findings in parts:
+        found += _guarded(invariant, topology, findings)
+    return found + _check_quarantine(store, definition.topology_prefix(topology), topology)
+
+
+def _check_seen(store: ObjectStore, definition: StoredDefinition, topology: str, entry: Entry) -> Iterator[Finding]:
+    """The definition and the options that a leader saw are still there."""
     newest = DefinitionLog(store, definition.module).newest_number()
-    if head[1].definition > newest:
-        text = f"was claimed with definition {head[1].definition}, but the newest one is {newest}: definitions are lost"
-        found.append(Finding("S4", topology, text))
+    if entry.definition > newest:
+        text = f"was claimed with definition {entry.definition}, but the newest one is {newest}: definitions are lost"
+        yield Finding("S4", topology, text)
     options = OptionsLog(store, definition.module).newest_number()
-    if head[1].paused_seen > options:
-        text = (
-            f"saw a pause in entry {head[1].paused_seen} of the options, but the newest one is {options}: some are lost"
-        )
-        found.append(Finding("S3", topology, text))
-    found += _check_snapshot(store, log, definition, topology, *head)
-    found += _check_progress(store, definition, topology, head[1])
-    found += [Finding("S8", *fault) for fault in append_faults(store, definition, topology, log, listed)]
-    found += _check_quarantine(store, definition.topology_prefix(topology), topology)
-    return found
+    if entry.paused_seen > options:
+        text = f"saw a pause in entry {entry.paused_seen} of the options, but the newest one is {options}"
+        yield Finding("S3", topology, f"{text}: some are lost")
 
 
 def _check_log(
@@ -319,7 +335,8 @@ def _part_faults(
 
 
 def _check_progress(store: ObjectStore, definition: StoredDefinition, topology: str, entry: Entry) -> Iterator[Finding]:
-    """No source is beyond the end of its depot."""
+    """No source is beyond the end of its depot, which holds what it read."""
+    reached = all_reached(entry)
     for source in definition.topology(topology).sources:
         progress = entry.progress.get(source.source_id)
         is_here = progress is not None and definition.source_depot(source.depot).has_log
@@ -335,8 +352,8 @@ def _check_progress(store: ObjectStore, definition: StoredDefinition, topology: 
             yield Finding("S1", place, f"has {len(progress.offsets)} partitions, its depot {len(ends)}")
         elif any(offset > end for offset, end in zip(progress.offsets, ends, strict=True)):
             yield Finding("S6", place, f"is at {progress.offsets}, but the depot ends at {ends}: records are lost")
-        elif progress.reached is not None:
-            yield from _reached_faults(depot, progress.reached, place)
+        elif source.source_id in reached:
+            yield from _reached_faults(depot, reached[source.source_id], place)
 
 
 def _reached_faults(depot: DepotLog, reached: SegmentMark, place: str) -> Iterator[Finding]:
