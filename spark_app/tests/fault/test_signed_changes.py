@@ -9,8 +9,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from tidemill import Depot, InProcessCluster, LaunchConfig, Module
+from tidemill.cli import module_log
 from tidemill.cli.caller import caller
 from tidemill.cli.main import app
+from tidemill.clients import module_history
+from tidemill.journal.options_log import OptionsLog
 
 MODULE = """
 from tidemill import Agg, CompoundAgg, Depot, Module, PState
@@ -24,6 +28,31 @@ class Signed(Module):
         (mb.source("*d").out("*m").explode_microbatch("*m").out("*text").each(int, "*text").out("*n")
            .hash_partition("*text").compound_agg("$$p", CompoundAgg.map("*text", Agg.sum("*n"))))
 """
+
+
+class Many(Module):
+    def define(self, setup: Any, topologies: Any) -> None:
+        setup.declare_depot("*d", Depot.random())
+        for name in ("one", "other", "third"):
+            topologies.microbatch(name).source("*d").out("*m").explode_microbatch("*m").out("*v")
+
+
+def test_all_lines_that_were_asked_for_come_when_they_are_more_than_one_look_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module_history, "READ_MAX", 3)
+    with InProcessCluster.create("local", store=tmp_path) as cluster:
+        cluster.launch_module(Many(), LaunchConfig(1, 1))
+        for value in range(60, 70):
+            OptionsLog(cluster.store, "Many").set("module", "", "store.collection.period.seconds", value)
+    store = str(tmp_path)
+    lines = json.loads(told("log", "Many", "--store", store, "--json", "-n", "100").splitlines()[-1])
+    assert [line["value"] for line in lines if line["kind"] == "option"] == list(range(60, 70))
+    assert lines[0]["kind"] == "definition"
+    assert len(json.loads(told("log", "Many", "--store", store, "--json", "-n", "5").splitlines()[-1])) == 5
+    for most, words in ((1, "none of other and 1 more: name one"), (2, "none of third: name one")):
+        monkeypatch.setattr(module_log, "LOGS_MAX", most)
+        assert words in " ".join(told("log", "Many", "--store", store).split())
 
 
 def told(*words: str, code: int = 0) -> str:

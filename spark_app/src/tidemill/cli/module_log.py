@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from tidemill.cli.output import counted, show_json, show_table, time_text, to_json
-from tidemill.clients.module_history import HistoryPlace, ModuleHistory
+from tidemill.cli.output import counted, say, show_json, show_table, time_text, to_json
+from tidemill.clients.module_history import LOGS_MAX, HistoryPlace, Line, ModuleHistory
 from tidemill.journal.definition_log import DefinitionLog, no_such_module
 from tidemill.store.objects import ObjectStore
 from tidemill.values.names import is_folder_name
@@ -26,12 +26,19 @@ def show_module_log(store: ObjectStore, module: str, limit: int, is_json: bool) 
         raise no_such_module(store, module)
     if newest.is_destroyed:  # the logs of its topologies are gone
         newest = replace(newest, topologies={})
-    lines, _ = ModuleHistory(store, module).read(newest, limit, HistoryPlace())
+    history, lines = ModuleHistory(store, module), list[Line]()
+    place: HistoryPlace | None = HistoryPlace()
+    while place is not None and len(lines) < limit:  # one answer has a bound
+        found, place = history.read(newest, limit - len(lines), place)
+        lines += found
     lines.reverse()
     if is_json:
         show_json(lines)
     else:
         show_table("", COLUMNS, map(_row, lines))
+    if left_out := sorted(newest.topologies)[LOGS_MAX:]:
+        others = f"{left_out[0]} and {len(left_out) - 1:,} more" if len(left_out) > 1 else left_out[0]
+        say(f"Entries of the first {LOGS_MAX} topologies by name, and none of {others}: name one to see its own.")
 
 
 def _row(line: dict[str, Any]) -> tuple[Any, ...]:
