@@ -544,6 +544,38 @@ def test_the_old_or_the_new_store_lives_when_a_restore_is_cut_off_anywhere(small
         assert small.counts(cluster) == small.truth
 
 
+def test_backups_go_on_when_the_list_of_one_is_damaged(local: Site, tmp_path: Folder) -> None:
+    with local.running() as cluster:
+        local.append(cluster, *words(3))
+        local.wait(cluster)
+        older, damaged = local.save(), local.save()
+    (tmp_path / "backups" / "backups" / f"{damaged.id}.json").write_bytes(b"{")
+    newest = local.save()
+    assert len(newest.objects) == len(older.objects)
+    listed = called("backup", str(tmp_path / "backups"), "--list")
+    assert [each["id"] for each in listed["backups"]] == [newest.id, older.id]
+    (text,) = listed["damaged"]
+    assert damaged.id in text and "Delete backups/" in text
+    with pytest.raises(CorruptState, match="nor be one of those that --keep counts"):
+        local.folder.forget(newest.url, 1)
+    assert len(local.folder.ids()) == 3
+    local.folder.store.delete(f"backups/{damaged.id}.json")
+    assert local.folder.forget(newest.url, 1) == 1
+    local.lose()
+    local.bring_back()
+
+
+def test_a_backup_that_is_deleted_meanwhile_is_left_out_when_backups_are_listed(
+    local: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with local.running() as cluster:
+        local.append(cluster, "w")
+        local.wait(cluster)
+        made = local.save()
+    monkeypatch.setattr(BackupFolder, "ids", lambda self: ["gone", made.id])
+    assert [backup.id for backup in local.folder.all()] == [made.id]
+
+
 # --- one at a time ---------------------------------------------------------------------------------------------------
 
 

@@ -16,7 +16,7 @@ from tidemill.cluster.stores import absolute_url
 from tidemill.store.local import LocalStore
 from tidemill.store.objects import ObjectStore
 from tidemill.store.urls import connect, probe_create
-from tidemill.values.errors import BadInput
+from tidemill.values.errors import BadInput, CorruptState
 
 if TYPE_CHECKING:
     from tidemill.leader.backup import Copied
@@ -121,13 +121,17 @@ def restore(
 def _show_list(target: str, is_json: bool) -> None:
     from tidemill.leader.backup_folder import about
 
-    found = [about(each) for each in _folder(target).all()]
+    backups = list(_folder(target).each())
+    found = [about(each) for each in backups if not isinstance(each, CorruptState)]
+    damaged = [str(each) for each in backups if isinstance(each, CorruptState)]
     if is_json:
-        show_json({"backups": found})
+        show_json({"backups": found, "damaged": damaged})
         return
     rows = [(b["id"], time_text(b["written_ms"]), b["store"], ", ".join(b["modules"]), b["objects"], _size(b["bytes"]))
             for b in found]  # fmt: skip
     show_table("", ("backup", "begun (UTC)", "of", "modules", "objects", "size"), rows, right=("objects", "size"))
+    for text in damaged:
+        say(text)
 
 
 def _folder(target: str) -> BackupFolder:

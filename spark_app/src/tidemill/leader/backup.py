@@ -161,7 +161,8 @@ class BackupRun:
             return self._taken()
 
     def _taken(self) -> Backup:
-        before = next((backup for backup in self._folder.all() if backup.store == self._id), None)
+        saved_before = (found for found in self._folder.each() if isinstance(found, Backup))
+        before = next((backup for backup in saved_before if backup.store == self._id), None)
         if before is not None:
             self._known = dict(before.objects)
             self._check_history(before)

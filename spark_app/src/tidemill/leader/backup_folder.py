@@ -16,7 +16,7 @@ from tidemill.journal.snapshot import checksum_of
 from tidemill.leader.backup_turn import BackupTurn
 from tidemill.store.json_codec import SUFFIX, JsonCodec
 from tidemill.store.objects import RESERVED, AlreadyExists, Buffer, NotFound, ObjectStore
-from tidemill.values.errors import BadInput, CorruptState, StoreUnavailable, UnknownName
+from tidemill.values.errors import BadInput, CorruptState, NewerFormat, StoreUnavailable, UnknownName
 from tidemill.values.ids import nonce
 from tidemill.values.numbers import MicrobatchId
 from tidemill.values.stored import Stored
@@ -111,11 +111,30 @@ class BackupFolder:
             return _JSON.decode(self.store.get(key), key)
         except NotFound as error:
             raise UnknownName(f"There is no backup {backup_id} in {self.store.url}.", id=backup_id) from error
+        except NewerFormat:
+            raise
+        except CorruptState as error:
+            advice = (
+                f"so it cannot be restored, nor be one of those that --keep counts. Delete {key} in {self.store.url}"
+            )
+            raise CorruptState(f"The list of backup {backup_id} is damaged, {advice}. ({error})", key=key) from error
+
+    def each(self) -> Iterator[Backup | CorruptState]:
+        """All backups, newest first, or why one cannot be read; without those that are deleted meanwhile."""
+        for backup_id in reversed(self.ids()):
+            try:
+                yield self.read(backup_id)
+            except UnknownName:
+                continue
+            except CorruptState as error:
+                yield error
 
     def all(self) -> Iterator[Backup]:
-        """All backups, newest first."""
-        for backup_id in reversed(self.ids()):
-            yield self.read(backup_id)
+        """All backups, newest first. Raises CorruptState where one of them cannot be read."""
+        for found in self.each():
+            if isinstance(found, CorruptState):
+                raise found
+            yield found
 
     def new_id(self, now_ms: int) -> str:
         """The name of a backup that is begun now; names sort by time."""
@@ -179,6 +198,7 @@ class BackupFolder:
 
         Raises:
             StoreUnavailable: another process makes or deletes backups here, or may do so since this one was away.
+            CorruptState: a backup cannot be read, so nobody knows what it needs; nothing was deleted.
         """
         with self.turn() as turn:
             return self._forget(url, keep, turn)
