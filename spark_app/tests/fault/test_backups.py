@@ -665,7 +665,13 @@ def test_commands_save_list_and_bring_back(local: Site, tmp_path: Folder) -> Non
     store, target = str(tmp_path / "store"), str(tmp_path / "backups")
     made = called("backup", target, "--store", store)
     assert (made["modules"], made["forgotten"], made["copied"]["objects"]) == ([MODULE], 0, made["objects"])
-    assert called("backup", target, "--store", store, "--keep", "1")["forgotten"] == 1
+    told = CliRunner().invoke(app, ["restore", target, "--store", str(tmp_path / "old"), "--backup", made["id"]])
+    assert "newer" not in told.output
+    newest = called("backup", target, "--store", store)
+    told = CliRunner().invoke(app, ["restore", target, "--store", str(tmp_path / "older"), "--backup", made["id"]])
+    assert "is in newer backups only (1 backup in" in " ".join(told.output.split())
+    assert newest["id"] > made["id"]
+    assert called("backup", target, "--store", store, "--keep", "1")["forgotten"] == 2
     (listed,) = called("backup", target, "--list")["backups"]
     refused = called("restore", target, "--store", store, code=1)
     assert "--replace" in refused["error"]["message"]

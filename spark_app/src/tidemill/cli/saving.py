@@ -96,7 +96,7 @@ def restore(
     url = absolute_url(store)
     with _progress("restored") as tell:
         made = restore_store(plan, folder, url, replaces=replace, now_ms=_now_ms(), tell=tell, beside=beside)
-    copied = made.copied
+    copied, newer = made.copied, folder.after(plan.backup)
     if json_:
         topologies = [
             {**vars(point.topology), "entry": point.number, "microbatch_id": point.entry.last_id,
@@ -104,7 +104,7 @@ def restore(
             for point in plan.points
         ]  # fmt: skip
         show_json({"backup": plan.backup.id, "folder": made.incarnation.folder, "copied": vars(copied),
-                   "replaced": list(made.replaced), "topologies": topologies})  # fmt: skip
+                   "replaced": list(made.replaced), "topologies": topologies, "newer": newer})  # fmt: skip
         return
     rows = [
         (point.topology.module, point.topology.name, point.number, point.entry.last_id, point.entry.processed,
@@ -114,6 +114,9 @@ def restore(
     columns = ("module", "topology", "entry", "microbatch", "records", "as of (UTC)")
     show_table("", columns, rows, right=columns[2:5])
     say(f"{store} is backup {plan.backup.id} now: {counted(copied.objects, 'object')}, {_size(copied.bytes)}, checked.")
+    if newer:
+        text = f"Depots are as of {time_text(plan.backup.written_ms)}: what was appended since then is in newer backups"
+        say(f"{text} only ({counted(len(newer), 'backup')} in {target}).")
     if made.replaced:
         say(f"What was there ({', '.join(made.replaced)}) is kept beside it until you delete it (see the guide).")
 

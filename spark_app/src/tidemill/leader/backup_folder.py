@@ -136,6 +136,11 @@ class BackupFolder:
                 raise found
             yield found
 
+    def after(self, backup: Backup) -> list[str]:
+        """The newer backups of the same store."""
+        found = (each for each in self.each() if isinstance(each, Backup) and each.url == backup.url)
+        return [each.id for each in found if each.id > backup.id]
+
     def new_id(self, now_ms: int) -> str:
         """The name of a backup that is begun now; names sort by time."""
         return f"{now_ms:013d}-{nonce()}"
