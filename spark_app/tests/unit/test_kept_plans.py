@@ -105,6 +105,20 @@ def test_a_plan_is_passed_over_when_it_is_damaged() -> None:
     assert kept_picture(store, "m/topologies/other") is None
 
 
+@pytest.mark.parametrize(
+    ("kept", "changed"), [(b'"source":"0"', b'"source":"none"'), (b'"target":"1"', b'"target":"none"'),
+                          (b'"id":"1"', b'"id":"0"')],
+)  # fmt: skip
+def test_a_plan_is_passed_over_when_its_arrows_lead_nowhere(kept: bytes, changed: bytes) -> None:
+    """Whoever asked for its picture got an internal error."""
+    store = MemoryStore()
+    keep_plan(store, "m/topologies/t", Epoch(1), program(first))
+    (key,) = keys(store)
+    assert kept in store.objects[key]
+    store.objects[key] = store.objects[key].replace(kept, changed)
+    assert kept_picture(store, "m/topologies/t") is None
+
+
 def test_a_plan_is_not_kept_when_it_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept_plans, "PLAN_BYTES_MAX", 1_000)
     store = MemoryStore()

@@ -95,5 +95,12 @@ def _keys(store: ObjectStore, prefix: str) -> Sequence[str]:
 def _plan_at(store: ObjectStore, key: str) -> KeptPlan | None:
     """One kept plan; None where it is gone, damaged or of a newer Tidemill: nothing depends on it."""
     with suppress(NotFound, CorruptState, NewerFormat):
-        return _JSON.decode(store.get(key), key)
+        found = _JSON.decode(store.get(key), key)
+        return found if _has_its_boxes(found) else None
     return None
+
+
+def _has_its_boxes(plan: KeptPlan) -> bool:
+    """Whether it can be laid out: each arrow leads from box to box."""
+    known = {box.id for box in plan.boxes}
+    return len(known) == len(plan.boxes) and all({arrow.source, arrow.target} <= known for arrow in plan.arrows)
