@@ -70,8 +70,13 @@ def _rows_args(aggregator: Aggregator) -> Sequence[Any]:
     return aggregator.args[1:] if aggregator.name == "top_monotonic" else aggregator.args
 
 
-def folded(tree: Aggregator, rows: Sequence[Callable[[Any], Any]]) -> Any:
+def folded(tree: AggTree, rows: Sequence[Callable[[Any], Any]]) -> Any:
     """The value of some rows, each given by what evaluates its arguments."""
+    if not isinstance(tree, Aggregator):
+        value = None
+        for evaluate in rows:
+            value = aggregated(tree, value, evaluate)
+        return value
     fold = fold_of(tree)
     state = fold.zero()
     for evaluate in rows:

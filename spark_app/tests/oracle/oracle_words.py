@@ -56,7 +56,8 @@ INTO_VARIABLES = (
     ("Agg.top_monotonic(2, <int>)", "list"), ("Agg.combiner(BitsOr, <small>)", "int"), ("Agg.sum(<big>)", "big"),
     ("Agg.accumulator(Digest, <any>)", "int"), ("Agg.accumulator(Longest, <any>)", "int"), ("Agg.sum(Expr(half, <int>))", "any"),
     ("Agg.top_monotonic(2, Expr(pair, <str>, <int>), id_function=Ops.FIRST, sort_val_function=Ops.LAST)", "list"),
-    ("Agg.max(Expr(half, <int>))", "any"),
+    ("Agg.max(Expr(half, <int>))", "any"), ("CompoundAgg.map(<str>, CompoundAgg.map(<str>, Agg.sum(<int>)))", "any"),
+    ("CompoundAgg.map(<any>, CompoundAgg.list(Agg.count(), Agg.last(<any>)), 'é', Agg.voided())", "any"),
 )  # fmt: skip
 ODD = (
     None, 0, 1, True, False, 1.0, 0.5, -0.0, "", "t", "é😀", "*", [], [1, None], {}, {"a": [1, {"b": None}]}, [[]],

@@ -512,9 +512,15 @@ def two_aggregators_with_one_out(setup: Any, topologies: Any) -> None:
     source(setup, topologies).batch_block(block.agg(Agg.sum("*v")).out("*n"))  # <- fault
 
 
-@expect("compound_agg needs a PState to aggregate into.")
+@expect("compound_agg gives one value, which is bound to one variable, not to 2.")
 def compound_agg_into_variables(setup: Any, topologies: Any) -> None:
     tree = CompoundAgg.map("*v", Agg.count())
+    source(setup, topologies).batch_block(ROWS.global_partition().compound_agg(tree).out("*m", "*n"))  # <- fault
+
+
+@expect("Agg.avg cannot stand in CompoundAgg: a mean is not enough to go on from.")
+def mean_in_a_compound_variable(setup: Any, topologies: Any) -> None:
+    tree = CompoundAgg.map("*v", Agg.avg("*v"))
     source(setup, topologies).batch_block(ROWS.global_partition().compound_agg(tree).out("*m"))  # <- fault
 
 

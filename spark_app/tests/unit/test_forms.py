@@ -20,6 +20,7 @@ from tidemill import (
     Agg,
     Block,
     CompoundAgg,
+    DefinitionError,
     Depot,
     Expr,
     Helpers,
@@ -28,6 +29,7 @@ from tidemill import (
     Ops,
     Path,
     PState,
+    SubBatch,
     SubSource,
     UserCodeError,
     emit_stream,
@@ -65,11 +67,11 @@ def test_functions_run_row_by_row_when_a_block_is_executed() -> None:
     assert seen == [1, -1, 2, -2]
 
 
-def test_a_batch_block_prints_as_published_when_it_is_executed(capsys: Any) -> None:
+@pytest.mark.parametrize("tasks", [1, 4])
+def test_a_batch_block_prints_as_published_when_it_is_executed(capsys: Any, tasks: int) -> None:
+    rows = exploded([1, 2, 3, 4]).each(Ops.PRINTLN, "Data:", "*v")
     block = (
-        exploded([1, 2, 3, 4])
-        .each(Ops.PRINTLN, "Data:", "*v")
-        .global_partition()
+        (rows if tasks == 1 else rows.global_partition())
         .agg(Agg.count()).out("*count")
         .agg(Agg.sum("*v")).out("*sum")
         .each(Ops.PRINTLN, "Count:", "*count")
@@ -77,10 +79,23 @@ def test_a_batch_block_prints_as_published_when_it_is_executed(capsys: Any) -> N
     )  # fmt: skip
     whole = Block.each(Ops.PRINTLN, "Starting").batch_block(block).each(Ops.PRINTLN, "Finished")
 
-    assert whole.execute(tasks=4) == [{}]
+    assert whole.execute(tasks=tasks) == [{}]
     assert capsys.readouterr().out.splitlines() == [
         "Starting", "Data: 1", "Data: 2", "Data: 3", "Data: 4", "Count: 4", "Sum: 10", "Finished",
     ]  # fmt: skip
+
+
+def test_the_greatest_count_is_the_published_one_when_a_sub_batch_counts_into_a_variable() -> None:
+    counted = (
+        Block.each(Ops.EXPLODE, ["a", "b", "c", "a"]).out("*k")
+        .compound_agg(CompoundAgg.map("*k", Agg.count())).out("*m")
+        .each(Ops.EXPLODE_MAP, "*m").out("*k", "*count")
+    )  # fmt: skip
+    block = Block.sub_batch(SubBatch(counted, "*k", "*count")).out("*k", "*c").agg(Agg.max("*c")).out("*max")
+
+    assert Block.batch_block(block).execute() == [{"*max": 2}]
+    with pytest.raises(DefinitionError, match="does not end in a partitioner"):
+        Block.batch_block(block).execute(tasks=2)
 
 
 def pairs(data: list[Any], record: str, value: str) -> Block:

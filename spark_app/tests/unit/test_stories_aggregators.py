@@ -106,6 +106,37 @@ def test_every_aggregator_gives_what_its_page_says(
     assert found.select_one(Path.key("other")) is None if form != "nested" else True
 
 
+@pytest.mark.parametrize("tasks", [1, 4])
+def test_a_variable_has_the_whole_structure_when_compound_agg_names_no_pstate(
+    cluster: InProcessCluster, name: str, tasks: int
+) -> None:
+    tree = CompoundAgg.map("*k", CompoundAgg.list(Agg.count(), Agg.sum("*v"), CompoundAgg.map("*v", Agg.last("*k"))))
+
+    def define(setup: Any, topologies: Any) -> None:
+        setup.declare_depot("*in", Depot.random())
+        mb = topologies.microbatch("mb")
+        mb.pstate("$$m", dict).global_()
+        mb.pstate("$$of", PState.map_schema(str, dict))
+        rows = Block.explode_microbatch("*microbatch").out("*r").each(Ops.EXPAND, "*r").out("*k", "*v")
+        whole = rows.global_partition().compound_agg(tree).out("*m").agg(Agg.avg("*v")).out("*avg")
+        by_key = rows.group_by("*k", Block.compound_agg(CompoundAgg.map("*v", Agg.count())).out("*counts"))
+        chain = mb.source("*in").out("*microbatch")
+        chain = chain.batch_block(whole.local_transform("$$m", Path.term_val("*m")))
+        chain.batch_block(by_key.local_transform("$$of", Path.key("*k").term_val("*counts")))
+        query = topologies.query("lengths", "*words").out("*found")
+        query = query.each(Ops.EXPLODE, "*words").out("*word").each(len, "*word").out("*length").origin_partition()
+        query.compound_agg(CompoundAgg.map("*length", Agg.list("*word"))).out("*found")
+
+    story = Story(cluster, name, define, tasks, 1)
+    story.batch(**{"in": [["a", 1], ["b", 2], ["a", 1], ["a", 3]]})
+    expected = {"a": [3, 5, {1: "a", 3: "a"}], "b": [1, 2, {2: "b"}]}
+    assert story.pstate("$$m").select_one(Path.stay()) == expected
+    assert story.pstate("$$of").select_one(Path.key("a")) == {1: 2, 3: 1}
+    lengths = cluster.cluster_query(name, "lengths")
+    assert lengths.invoke(["to", "be", "not"]) == {2: ["to", "be"], 3: ["not"]}
+    assert lengths.invoke([]) is None
+
+
 @pytest.mark.parametrize(
     ("agg", "values", "expected"),
     [(Agg.avg("*v"), [1, 2, 6], 3.0), (Agg.median("*v"), [6, 1, 2], 2), (Agg.median("*v"), [6, 1, 2, 3], 2.5)],

@@ -77,7 +77,8 @@ class Block(Calls["Block"], Attachable):
     ) -> list[dict[str, Any]]:
         """Run this block here and now, without a module: to learn, and to try a block in a test.
 
-        One row without variables begins on task 0 of `tasks` tasks. The result has a dict of variables for each row
+        One row without variables begins on task 0 of `tasks` tasks; on one task, batch blocks may aggregate without a
+        partitioner. The result has a dict of variables for each row
         that reaches the end (that of the batch block, if the chain ends with one), without those of `Helpers.gen_var`.
         `pstates` declares empty PStates by name, with their schemas: `{"$$counts": PState.map_schema(str, int)}`; a
         `TestPState` in place of a schema lends what it holds, on one task, and holds afterwards what the block wrote.
@@ -459,7 +460,8 @@ class Block(Calls["Block"], Attachable):
     def compound_agg(self, *args: str | Agg | CompoundAgg) -> Block:
         """Aggregate at the places of a nested structure: `compound_agg("$$p", CompoundAgg.map("*k", Agg.count()))`.
 
-        In a batch block `compound_agg(…).out("$$t")` makes a temporary PState, as with `agg`.
+        In a batch block `compound_agg(…).out("*m")` gives the structure as one plain value, and `.out("$$t")` makes a
+        temporary PState, as with `agg`.
         """
         return self._aggregate("compound_agg", args)
 

@@ -20,9 +20,11 @@ from tidemill.journal.clock import SystemClock
 from tidemill.journal.snapshot import Snapshot
 from tidemill.language import dataflow as df
 from tidemill.language.objects import close_objects, with_objects
+from tidemill.language.rewriting import rewritten
 from tidemill.plan.check.context import Context
 from tidemill.plan.check.module import checked, ends_of
 from tidemill.plan.compile.topology import compile_topology
+from tidemill.plan.phases import phases
 from tidemill.pstate.test_pstate import TestPState
 from tidemill.values.errors import BadInput, Fault
 from tidemill.values.numbers import MicrobatchId, Version
@@ -61,6 +63,8 @@ def execute(
     known = declared_objects(setup.objects, _NAME, faults)
     faults.extend(setup.faults)
     written = with_objects(block.nodes, known)
+    if tasks == 1:
+        written = rewritten(written, _aggregating_here)
     module = checked(replace(_module(written, declared, at), faults=tuple(faults), objects=known))
     (source,) = module.topologies[0].sources
     end, block_end = ends_of(Context.of(module), _NAME, source)
@@ -76,6 +80,18 @@ def execute(
     finally:
         close_objects(known.values())
     return ends.rows
+
+
+def _aggregating_here(part: Any) -> Any:
+    """Batch blocks that name no task to aggregate on do it on the only one."""
+    if not isinstance(part, (df.BatchBlock, df.SubBatchRows)):
+        return part
+    body = rewritten(part.body, _aggregating_here)
+    before, aggregators, behind = phases(body)
+    is_placed = any(isinstance(node, df.Partition) for node in before[-1:])
+    if aggregators and not is_placed and not isinstance(aggregators[0], df.GroupBy):
+        body = (*before, df.Partition("global", (), None, aggregators[0].at), *aggregators, *behind)
+    return part if body is part.body else replace(part, body=body)
 
 
 def _declared(pstates: Mapping[str, Any], at: df.Location, faults: list[Fault]) -> Iterator[df.PStateDeclaration]:

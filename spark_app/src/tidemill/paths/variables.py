@@ -14,8 +14,8 @@ from tidemill.language.combiners import Accumulator, Combiner, accumulator_of, a
 from tidemill.language.dataflow import Aggregator, AggTree, Arg
 from tidemill.tables.combining import group_columns, group_keys
 from tidemill.tables.runs import CombinerColumns
+from tidemill.tables.value_trees import accumulator_of_tree
 from tidemill.values.columns import Column, from_values, gather_rows, length, to_values
-from tidemill.values.errors import DefinitionError
 
 
 @dataclass(frozen=True)
@@ -81,16 +81,19 @@ class VariableAggregation:
 def compile_aggregation(trees: Sequence[AggTree], arg_index: Callable[[Arg], int]) -> VariableAggregation:
     """Prepare aggregators for rows whose argument columns stand at `arg_index(arg)`.
 
-    Raises:
-        DefinitionError: a compound aggregator, which needs a PState.
+    Compound ones take rows one by one, as accumulators do.
     """
     aggregators: list[Combiner | Accumulator] = []
+    positions: list[tuple[int, ...]] = []
     for tree in trees:
-        if not isinstance(tree, Aggregator) or tree.kind == "void":
-            raise DefinitionError("only plain aggregators can go into variables; compound ones need a PState")
-        aggregators.append(combiner_of(tree) if tree.kind == "combiner" else accumulator_of(tree))
-    positions = tuple(tuple(map(arg_index, tree.args)) for tree in trees if isinstance(tree, Aggregator))
-    return VariableAggregation(tuple(aggregators), positions)
+        args = tree.args if isinstance(tree, Aggregator) else ()
+        if not isinstance(tree, Aggregator):
+            made, args = accumulator_of_tree(tree)
+            aggregators.append(made)
+        else:
+            aggregators.append(combiner_of(tree) if tree.kind == "combiner" else accumulator_of(tree))
+        positions.append(tuple(map(arg_index, args)))
+    return VariableAggregation(tuple(aggregators), tuple(positions))
 
 
 def _finished(combiner: Combiner, operand: Column) -> Column:

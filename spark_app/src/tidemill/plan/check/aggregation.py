@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import keyword
+from collections.abc import Iterator
 from typing import Any
 
 from tidemill.language.combiners import ACCUMULATORS, COMBINERS, RESULTS
@@ -43,18 +44,27 @@ def check_into_pstate(context: Context, pstate: PStateDeclaration, tree: AggTree
 
 
 def check_into_variables(context: Context, node: Aggregate) -> None:
-    """An aggregation into variables is one aggregator with one variable."""
-    if not isinstance(node.tree, Aggregator):
-        text = "compound_agg needs a PState to aggregate into."
-        advice = 'Name one, make a temporary one with .out("$$t"), or use agg(…).out("*v") for each variable.'
-        context.fault(node.at, text, advice)
-        return
-    _check_own(context, node.tree, node.at)
-    if node.tree.kind == "void":
+    """An aggregation into variables gives one value, which one variable takes."""
+    for leaf in _leaves(node.tree):
+        _check_own(context, leaf, node.at)
+        only = ACCUMULATORS.get(leaf.name)
+        if leaf is not node.tree and only is not None and only.only_result:
+            text = f"Agg.{only.name} cannot stand in CompoundAgg: {only.only_result} is not enough to go on from."
+            context.fault(node.at, text, f"{only.instead}, or use group_by.")
+    if isinstance(node.tree, Aggregator) and node.tree.kind == "void":
         context.fault(node.at, "Agg.voided() removes an element of a PState.", "Name the PState.")
     elif len(node.outs) != 1:
-        text = f"Agg.{_public(node.tree)} gives one value, which is bound to one variable, not to {len(node.outs)}."
-        context.fault(node.at, text, 'Write .out("*name").')
+        what = f"Agg.{_public(node.tree)}" if isinstance(node.tree, Aggregator) else "compound_agg"
+        text = f"{what} gives one value, which is bound to one variable, not to {len(node.outs)}."
+        context.fault(node.at, text, 'Write .out("*name"), or name the PState to aggregate into.')
+
+
+def _leaves(tree: AggTree) -> Iterator[Aggregator]:
+    if isinstance(tree, Aggregator):
+        yield tree
+        return
+    for inner in tree.items if isinstance(tree, AggList) else [value for _, value in tree.entries]:
+        yield from _leaves(inner)
 
 
 def _into(context: Context, pstate: PStateDeclaration, tree: AggTree, schema: Schema | None, at: Location) -> None:
