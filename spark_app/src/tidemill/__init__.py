@@ -58,7 +58,7 @@ from tidemill.values.errors import (
 if TYPE_CHECKING:
     from tidemill.api.aggregators import AccumulatorAgg, Agg, CombinerAgg, CompoundAgg, TopMonotonicAgg
     from tidemill.api.arguments import Constant, Expr, Helpers, operation, vectorized
-    from tidemill.api.block import Block, Case, LoopVars, SelectOptions, SubSource
+    from tidemill.api.block import Block, Case, LoopVars, SubSource
     from tidemill.api.depot_producer import DepotProducer
     from tidemill.api.depots import Depot, Partitioning
     from tidemill.api.emits import CapturedEmit, MockOutputCollector
@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from tidemill.api.path import Path
     from tidemill.api.ranges import SortedRangeFromOptions, SortedRangeOptions, SortedRangeToOptions
     from tidemill.api.schemas import PState, Schema, SubindexOptions
+    from tidemill.api.selects import SelectOptions
     from tidemill.api.sub_batch import SubBatch
     from tidemill.api.topology import MicrobatchSourceOptions, MicrobatchTopology, OffsetAgo, PStateBuilder
     from tidemill.clients.depot import DepotHandle
@@ -135,7 +136,7 @@ __version__ = "0.1.0"
 _NAMES = {
     "tidemill.api.aggregators": ("AccumulatorAgg", "Agg", "CombinerAgg", "CompoundAgg", "TopMonotonicAgg"),
     "tidemill.api.arguments": ("Constant", "Expr", "Helpers", "operation", "vectorized"),
-    "tidemill.api.block": ("Block", "Case", "LoopVars", "SelectOptions", "SubSource"),
+    "tidemill.api.block": ("Block", "Case", "LoopVars", "SubSource"),
     "tidemill.api.depots": ("Depot", "Partitioning"),
     "tidemill.api.emits": ("CapturedEmit", "MockOutputCollector"),
     "tidemill.api.depot_producer": ("DepotProducer",),
@@ -145,6 +146,7 @@ _NAMES = {
     "tidemill.api.path": ("Path",),
     "tidemill.api.ranges": ("SortedRangeFromOptions", "SortedRangeOptions", "SortedRangeToOptions"),
     "tidemill.api.schemas": ("PState", "Schema", "SubindexOptions"),
+    "tidemill.api.selects": ("SelectOptions",),
     "tidemill.api.sub_batch": ("SubBatch",),
     "tidemill.api.topology": ("MicrobatchSourceOptions", "MicrobatchTopology", "OffsetAgo", "PStateBuilder"),
     "tidemill.clients.depot": ("DepotHandle",),

@@ -28,6 +28,7 @@ from tidemill.language.dispatching import Dispatch, OfClass, OfValue
 from tidemill.language.emits import Streamed, StreamEmit
 from tidemill.language.operations import Op
 from tidemill.language.schema import FixedKeysSchema, Leaf, MapSchema
+from tidemill.language.selecting import SelectFrom
 from tidemill.values.data import check_data, route, sort_key
 from tidemill.values.keys import key_token, same_key
 
@@ -280,6 +281,9 @@ class Attempt:
         """One tuple of values for each row that goes on."""
         args = [self._value(arg, row) for arg in node.args]
         call = node.function.call
+        if isinstance(call, SelectFrom):
+            walk = Walk(lambda arg: args[1 + int(arg.name[1:])] if isinstance(arg, df.Var) else self._value(arg, row))
+            return [(found,) for found in walk.selected(call.path, args[0])]
         if isinstance(call, Streamed):
             return [
                 (item.stream, list(item.values))

@@ -40,6 +40,8 @@ EACH: tuple[tuple[str, tuple[str, ...]], ...] = (
     (".each(big, <any>)", ("big",)), (".each(text_of, <big>)", ("any",)), (".each(Ops.TO_STRING, <str>, <int>)", ("any",)), (".each(Ops.FIRST, <list>)", ("any",)),
     (".each(record, <str>, <any>)", ("dict",)), (".each(Ops.GET, <dict>, <str>)", ("any",)), (".each(small, <any>)", ()),
     (".each(Ops.CURRENT_TASK_ID)", ("int",)), (".each(Ops.EXPLODE_MAP, <dict>)", ("any", "any")),
+    (".select(<dict>, Path.multi_path(Path.key(<str>), Path.map_vals().filter_not_equal(<any>)))", ("any",)),
+    (".local_select(<list>, Path.all())", ("any",)),
     (".each(sorted_out, <any>)", ("any",)), (".each_async(waited, <any>)", ("any",)), (".each_async(waited, <int>, concurrency=2)", ("int",)),
 )  # fmt: skip
 MOVES = (

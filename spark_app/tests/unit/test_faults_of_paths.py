@@ -424,6 +424,48 @@ def accumulator_with_too_many_values(setup: Any, topologies: Any) -> None:
     records(setup, topologies).global_partition().agg("$$any", Agg.accumulator(Longest, "*k", "*v"))  # <- fault
 
 
+class Halved(CombinerAgg):
+    def combine(self, current: Any) -> Any:  # type: ignore[override]
+        return current
+
+
+class Scaled(CombinerAgg):
+    def __init__(self, factor: int) -> None:
+        self.factor = factor
+
+
+@expect("Halved.combine does not take 2 arguments.")
+def combiner_of_one_value(setup: Any, topologies: Any) -> None:
+    records(setup, topologies).global_partition().agg("$$any", Agg.combiner(Halved, "*v"))  # <- fault
+
+
+@expect("Scaled() raised TypeError: Scaled.__init__() missing 1 required positional argument: 'factor'.")
+def combiner_class_with_arguments(setup: Any, topologies: Any) -> None:
+    aggregator = Agg.combiner(Scaled, "*v")  # <- fault
+    records(setup, topologies).global_partition().agg("$$any", aggregator)
+
+
+@expect("top_monotonic begins with how many values it keeps, not with '*k'.")
+def ranking_of_a_variable_amount(setup: Any, topologies: Any) -> None:
+    aggregator = Agg.top_monotonic("*k", "*v")  # <- fault
+    records(setup, topologies).global_partition().agg("$$any", aggregator)
+
+
+@expect("The third argument of a select is its options, not 3.")
+def select_with_a_number_as_options(setup: Any, topologies: Any) -> None:
+    records(setup, topologies).local_select("$$any", Path.stay(), 3).out("*found")  # <- fault
+
+
+@expect("term_val changes a value, so it cannot be in a select.")
+def select_of_a_value_that_writes(setup: Any, topologies: Any) -> None:
+    records(setup, topologies).local_select("*v", Path.key("a").term_val(1)).out("*found")  # <- fault
+
+
+@expect("A select emits one value a row, which cannot be bound to 2 variables.")
+def select_of_a_value_into_two_variables(setup: Any, topologies: Any) -> None:
+    records(setup, topologies).select("*v", Path.all()).out("*one", "*other")  # <- fault
+
+
 @pytest.mark.parametrize(("define", "text"), cases.all, ids=cases.ids)
 def test_fault_names_line_and_mistake_when_a_path_or_aggregator_does_not_fit(define: Define, text: str) -> None:
     assert_one_fault(define, text)

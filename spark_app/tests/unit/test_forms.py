@@ -117,6 +117,32 @@ def test_rows_are_those_of_the_batch_block_when_a_chain_ends_with_one(tasks: int
     assert Block.batch_block(grouped).each(Ops.IDENTITY, 1).out("*x").execute(tasks=tasks) == [{"*x": 1}]
 
 
+NESTED = {"a0": {"a1": [9, 3, 6], "b1": [0, 8]}, "b0": {"c1": ["x", "y"]}}
+SELECTED = [
+    (Path.key("a0").key("a1").nth(1), [3]),
+    (Path.key("a0").map_vals().all().filter_less_than(7), [3, 6, 0]),
+    (Path.key("z").first(), []),
+    (Path.key("a0").all(), [["a1", [9, 3, 6]], ["b1", [0, 8]]]),
+    (Path.map_vals().filter_selected(Path.map_vals().all().filter_equal(8)).key("a1").all(), [9, 3, 6]),
+    (Path.key("a0", "a1").transformed(Path.nth(1).term_val("!")), [[9, "!", 6]]),
+    (Path.collect_one(Path.key("b0", "c1")).key("a0", "b1"), [[["x", "y"], [0, 8]]]),
+]
+
+
+@pytest.mark.parametrize(("path", "expected"), SELECTED)
+def test_a_select_finds_the_published_values_when_it_is_given_a_value(path: Path, expected: list[Any]) -> None:
+    bound = Block.each(Ops.IDENTITY, NESTED).out("*d")
+    assert values(Block.select(NESTED, path).out("*v").execute(), "*v") == expected
+    assert values(bound.local_select("*d", path).out("*v").execute(), "*v") == expected
+
+
+def test_a_path_takes_what_rows_bring_when_it_is_followed_in_a_value() -> None:
+    block = Block.each(Ops.EXPLODE_INDEXED, [[5, 6], [7, 8]]).out("*i", "*list")
+    path = Path.filter_selected(Path.nth(Expr(Ops.MINUS, 1, "*i"))).nth("*i").view(Ops.PLUS, "*i")
+
+    assert values(block.local_select("*list", path).out("*v").execute(), "*v") == [5, 9]
+
+
 def test_operations_of_the_attempt_have_values_when_a_block_is_executed() -> None:
     block = Block.each(Ops.CURRENT_MICROBATCH_ID).out("*mb").each(Ops.MODULE_INSTANCE_INFO).out("*info")
     (row,) = block.each(Ops.RANDOM_UUID7).out("*id").execute(tasks=2)

@@ -25,6 +25,7 @@ from tidemill import (
     PState,
     SubindexOptions,
 )
+from tidemill.values.data import route
 
 _NUMBERS = itertools.count()
 
@@ -418,3 +419,31 @@ def test_each_aggregator_of_a_list_has_its_element_of_a_subindexed_list(
     for index, expected in enumerate((counted, summed)):
         found = story.pstate("$$indexed").select(Path.key("a").nth(index).all())
         assert dict(found) == expected
+
+
+class ByRest:
+    """As a published partitioner: a class that stands for its only object."""
+
+    def __call__(self, partitions: int, key: int) -> int:
+        return key % partitions
+
+
+class Doubled:
+    def __call__(self, record: int) -> int:
+        return 2 * record
+
+
+def test_rows_go_where_classes_say_when_their_objects_can_be_called(cluster: InProcessCluster, name: str) -> None:
+    def define(setup: Any, topologies: Any) -> None:
+        setup.declare_depot("*in", Depot.hash_by(Doubled))
+        mb = topologies.microbatch("mb")
+        mb.pstate("$$tasks", PState.map_schema(int, list)).key_partitioner(ByRest)
+        rows = mb.source("*in").out("*microbatch").explode_microbatch("*microbatch").out("*v")
+        rows = rows.each(Ops.CURRENT_TASK_ID).out("*first").custom_partition(ByRest, "*v")
+        rows = rows.each(Ops.CURRENT_TASK_ID).out("*task").each(Ops.TUPLE, "*first", "*task").out("*both")
+        rows.local_transform("$$tasks", Path.key("*v").term_val("*both"))
+
+    story = Story(cluster, name, define)
+    story.batch(**{"in": [1, 2, 7]})
+    for value in (1, 2, 7):
+        assert story.pstate("$$tasks").select_one(Path.key(value)) == [route(2 * value, 4), value % 4]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Self
 
-from tidemill.api.arguments import to_arg, to_args, to_plain_function, to_var
+from tidemill.api.arguments import to_arg, to_args, to_object, to_plain_function, to_var
 from tidemill.api.locations import caller_location
 from tidemill.language import dataflow
 from tidemill.language.dataflow import Aggregator, AggTree, Location
@@ -173,6 +173,10 @@ class Agg(metaclass=Suggesting):
         at = caller_location()
         found: list_of_faults = []
         args = to_args((amount, value), at, found)
+        if not isinstance(args[0], dataflow.Const) or type(args[0].value) is not int or args[0].value < 1:
+            text = f"top_monotonic begins with how many values it keeps, not with {amount!r}."
+            found.append(Fault(str(at), text, 'Write Agg.top_monotonic(3, "*v") with a whole number above 0.'))
+            args = (dataflow.Const(1), *args[1:])
         options = (("ascending", ascending), ("id_function", None), ("sort_val_function", None))
         top = TopMonotonicAgg(Aggregator("top_monotonic", "combiner", args, None, options), found, at)
         if id_function is not None:
@@ -241,7 +245,7 @@ def _recorded(
     at = caller_location()
     found: list_of_faults = []
     if isinstance(implementation, type):
-        implementation = implementation()
+        implementation = to_object(implementation, at, found)
     lacking = [method for method in methods if not callable(getattr(implementation, method, None))]
     if lacking:
         text = f"{implementation!r} is no {name}: it has no {' and no '.join(f'{method}()' for method in lacking)}."

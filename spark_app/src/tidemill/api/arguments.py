@@ -20,7 +20,7 @@ from tidemill.language.dataflow import Arg, Const, Function, FunctionKind, Locat
 from tidemill.language.operations import Op, Ops, is_true
 from tidemill.language.texts import arg_text
 from tidemill.values.data import has_utf8
-from tidemill.values.errors import BadInput, Fault
+from tidemill.values.errors import BadInput, Fault, message_of
 
 if TYPE_CHECKING:
     import polars as pl
@@ -257,6 +257,23 @@ def to_plain_function(function: Any, args: int, at: Location, faults: list[Fault
         what = "works on columns" if is_vectorized else "does not return one value"
         faults.append(Fault(str(at), f"'{recorded.name}' {what} and cannot be used here.", "Pass a plain function."))
     return recorded
+
+
+def to_chooser(function: Any, args: int, at: Location, faults: list[Fault]) -> Function:
+    """As `to_plain_function`; a class may stand for an object of it that can be called, as Rama takes partitioners."""
+    if isinstance(function, type) and any("__call__" in vars(each) for each in function.__mro__):
+        function = to_object(function, at, faults)
+    return to_plain_function(function, args, at, faults)
+
+
+def to_object(kind: type[Any], at: Location, faults: list[Fault]) -> Any:
+    """An object of a class of the module; the class itself where none can be made."""
+    try:
+        return kind()
+    except Exception as error:  # noqa: BLE001 - whatever the user's class raises is a fault of the definition
+        text = f"{kind.__name__}() raised {type(error).__name__}: {message_of(error)}".rstrip(".")
+        faults.append(Fault(str(at), f"{text}.", "Pass an object of the class in place of the class."))
+        return kind
 
 
 def to_navigator(navigator: Any, at: Location, faults: list[Fault]) -> Function:

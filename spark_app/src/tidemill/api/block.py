@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from random import Random
 from typing import Any, ClassVar, TypeVar
 
@@ -21,10 +21,10 @@ from tidemill.api.arguments import (
     to_arg,
     to_args,
     to_call_args,
+    to_chooser,
     to_condition,
     to_function,
     to_name,
-    to_plain_function,
     to_var,
     to_vars,
 )
@@ -36,6 +36,7 @@ from tidemill.api.launching import AckLevel
 from tidemill.api.limits import LimitAgg
 from tidemill.api.locations import caller_location
 from tidemill.api.path import Path, recorded_path
+from tidemill.api.selects import SelectOptions, is_value, option_faults, select_from
 from tidemill.api.starters import starter
 from tidemill.api.sub_batch import SubBatch
 from tidemill.language import dataflow
@@ -359,7 +360,7 @@ class Block(Calls["Block"], Attachable):
         target, rest = _target(args)
         if not rest:
             return self._fault(at, "custom_partition needs a function.", "Call it as custom_partition(function, …).")
-        function = to_plain_function(rest[0], len(rest), at, found)
+        function = to_chooser(rest[0], len(rest), at, found)
         node = dataflow.Partition("custom", to_args(rest[1:], at, found), target, at, function)
         return self._add(node, found)
 
@@ -397,18 +398,22 @@ class Block(Calls["Block"], Attachable):
     # --- PStates ---
 
     @starter
-    def local_select(self, pstate: str, path: Path | None = None, options: SelectOptions | None = None) -> Block:
-        """What a path selects from this task's partition: one row a value."""
-        found: list[Fault] = []
+    def local_select(self, pstate: Any, path: Path | None = None, options: SelectOptions | None = None) -> Block:
+        """What a path selects from this task's partition, or from a value (`"*map"`): one row for each result."""
         at = caller_location()
+        found = option_faults(options, at)
+        if is_value(pstate):
+            return self._add(select_from(pstate, path, at, found), found)
         name = to_name(pstate, "$$", "PState", at, found)
         return self._add(dataflow.LocalSelect(name, recorded_path(path, at, found), (), at), found)
 
     @starter
-    def select(self, pstate: str, path: Path | None = None, options: SelectOptions | None = None) -> Block:
-        """`path_partition`, then `local_select`."""
-        found: list[Fault] = []
+    def select(self, pstate: Any, path: Path | None = None, options: SelectOptions | None = None) -> Block:
+        """`path_partition`, then `local_select`; from a value, `local_select` alone."""
         at = caller_location()
+        found = option_faults(options, at)
+        if is_value(pstate):
+            return self._add(select_from(pstate, path, at, found), found)
         recorded = recorded_path(path, at, found)
         moved = self._add(_path_partition(pstate, recorded, at, found), found)
         return moved._add(dataflow.LocalSelect(str(pstate), recorded, (), at))
@@ -598,18 +603,6 @@ class LoopVars:
         at = caller_location()
         pair = (to_var(name, at, found), to_arg(value, at, found))
         return LoopVars((*self.recorded, pair), (*self.faults, *found))
-
-
-@dataclass(frozen=True)
-class SelectOptions:
-    """Options of `select` and `local_select`; they never change the result."""
-
-    allows_yield: bool = False
-
-    @starter
-    def allow_yield(self) -> SelectOptions:
-        """Reads never block others here, so this changes nothing."""
-        return SelectOptions(allows_yield=True)
 
 
 def _nodes(block: Any, at: Location, faults: list[Fault]) -> tuple[Node, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from tidemill.api.arguments import to_plain_function
+from tidemill.api.arguments import to_chooser, to_plain_function
 from tidemill.api.locations import caller_location
 from tidemill.language.dataflow import TOMBSTONE, DepotPartitioner, Function, Location
 from tidemill.values.data import has_utf8
@@ -60,7 +60,7 @@ class Depot(metaclass=Suggesting):
         if isinstance(function, (str, list, tuple)):
             fields = _to_fields(function, at, found)
             return Partitioning("hash_by", None, tuple(found), fields)
-        recorded = to_plain_function(function, 1, at, found)
+        recorded = to_chooser(function, 1, at, found)
         return Partitioning("hash_by", recorded, tuple(found))
 
     @staticmethod

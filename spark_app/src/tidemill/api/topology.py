@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tidemill.api.arguments import to_name, to_plain_function
+from tidemill.api.arguments import to_chooser, to_name
 from tidemill.api.block import Block
 from tidemill.api.declared_chain import DeclaredChain
 from tidemill.api.locations import caller_location
@@ -129,7 +129,7 @@ class PStateBuilder:
         `path_partition`.
         """
         at = caller_location()
-        return self._set(key_partitioner=to_plain_function(function, 2, at, self._faults))
+        return self._set(key_partitioner=to_chooser(function, 2, at, self._faults))
 
     def _set(self, **changes: Any) -> PStateBuilder:
         self.declaration = replace(self.declaration, **changes)

@@ -167,15 +167,15 @@ def _check_own(context: Context, tree: Aggregator, at: Location) -> None:
     """A custom aggregator takes the arguments that it is given."""
     if tree.implementation is None:
         return
+    method, given, takes = "accumulate", len(tree.args) + 1, "the current value and then one for each argument"
     if tree.kind == "combiner":
         if len(tree.args) != 1:
             context.fault(at, f"A combiner takes one value, not {len(tree.args)}.", "Pass one argument.")
-        return
-    given = len(tree.args) + 1
-    accumulate = getattr(tree.implementation, "accumulate", None)
-    if accumulate is not None and not _takes(accumulate, given):
-        text = f"{type(tree.implementation).__name__}.accumulate does not take {given} arguments."
-        context.fault(at, text, "It takes the current value and then one for each argument of the aggregator.")
+        method, given, takes = "combine", 2, "two values, and gives both in one"
+    own = tree.implementation
+    function = getattr(own, method, None)
+    if function is not None and not isinstance(own, type) and not _takes(function, given):
+        context.fault(at, f"{type(own).__name__}.{method} does not take {given} arguments.", f"It takes {takes}.")
 
 
 def _takes(function: Any, count: int) -> bool:

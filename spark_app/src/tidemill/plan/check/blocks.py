@@ -10,6 +10,8 @@ from tidemill.language import dataflow as df
 from tidemill.language.dataflow import Location, Node, PStateDeclaration
 from tidemill.language.operations import Op
 from tidemill.language.schema import Leaf, has_indexed
+from tidemill.language.selecting import SelectFrom
+from tidemill.paths.of_values import ANY
 from tidemill.plan.branches import ROOT
 from tidemill.plan.captures import captures_of, schema_at
 from tidemill.plan.check.aggregation import check_into_pstate, check_into_variables
@@ -73,6 +75,10 @@ class ChainCheck:
     def each(self, node: df.Each, scope: Scope) -> Scope:
         """Its arguments are bound, and it binds as many variables as its function emits."""
         use_all(self.context, scope, node.args, node.at)
+        if isinstance(node.function.call, SelectFrom):
+            value = df.PStateDeclaration("the value", ANY, node.at)
+            check_select(self.context, value, node.function.call.path, node.at)
+            self._one_out(node)
         self._count_outs(node)
         return self.bind(node.outs, scope, node.at)
 
@@ -268,10 +274,13 @@ class ChainCheck:
         found = self.temps.read(node.pstate, scope, node.at)
         if found is not None:
             check_select(self.context, found, node.path, node.at)
+        self._one_out(node)
+        return self.bind(node.outs, scope, node.at)
+
+    def _one_out(self, node: df.LocalSelect | df.Each) -> None:
         if len(node.outs) > 1:
             text = f"A select emits one value a row, which cannot be bound to {len(node.outs)} variables."
             self.fault(node.at, text, "Take lists apart with Ops.EXPAND.")
-        return self.bind(node.outs, scope, node.at)
 
     def transform(self, node: df.LocalTransform, scope: Scope) -> Scope:
         """Its path fits the schema of its PState, which this topology owns."""

@@ -13,6 +13,8 @@ from typing import Any
 
 from tidemill.language import dataflow as df
 from tidemill.language.operations import Op, Ops
+from tidemill.language.selecting import SelectFrom
+from tidemill.paths.of_values import SelectOfValues
 from tidemill.plan import program as pg
 from tidemill.plan.branches import ROOT
 from tidemill.plan.captures import captures_of
@@ -172,8 +174,10 @@ class GraphBuilder:
     def _add_each(self, node: df.Each) -> None:
         if node.function.kind == "async" and not self._is_beside and not self._is_at_beginning():
             self._gather(node.at)
-        args = self._flat_all(node.args, node.at)
-        self.add(pg.Apply, node.at, function=node.function, args=args, outs=self._bind_all(node.outs))
+        args, function = self._flat_all(node.args, node.at), node.function
+        if isinstance(function.call, SelectFrom):
+            function = replace(function, call=SelectOfValues(function.call.path))
+        self.add(pg.Apply, node.at, function=function, args=args, outs=self._bind_all(node.outs))
 
     def _is_at_beginning(self) -> bool:
         """Whether rows reach this place by columns in any case: nothing but calls and filters since they arrived.
