@@ -60,8 +60,9 @@ GROUPS = (
     Group("Schemas", "PState", "tidemill.api.schemas:PState", "mapSchema setSchema listSchema fixedKeysSchema"),
     Group("Subindexed schemas", "PState.Schema", "tidemill.api.schemas:Schema", "subindexed"),
     Group("Options of subindexed", "SubindexOptions", "tidemill.api.schemas:SubindexOptions", "withoutSizeTracking"),
-    Group("PState migrations", "PState", "tidemill.api.schemas:PState",
-          "migrated migrateToSubindexed addFixedKeys removeFixedKeys"),
+    Group("PState migrations", "PState", "tidemill.api.schemas:PState", "migrated"),
+    Group("Options of a migration", "PState.MigratedSchema", "tidemill.api.schemas:Schema",
+          "migrateToSubindexed addFixedKeys removeFixedKeys"),
     Group("Dataflow: rows", "Block", "tidemill.api.block:Block",
           "create each out outStream eachAsync keepTrue macro yieldIfOvertime execute explodeMicrobatch ackReturn"),
     Group("Dataflow: conditions and loops", "Block", "tidemill.api.block:Block",
@@ -140,7 +141,7 @@ INSTEAD: dict[str, str] = {
     "RamaFunction": "any callable", "OutputCollector.emit": "`yield` in an `@operation`",
     "Helpers.genHashingIndexKeys": "`tidemill.testing.gen_hashing_index_keys`", "Topologies.stream": "",
     "Block.ackReturn": "", "Ops.EXTRACT_VALUE": "`Ops.IDENTITY`",
-    "PState.migrateToSubindexed": "", "PState.addFixedKeys": "", "PState.removeFixedKeys": "",
+    "PState.MigratedSchema.migrateToSubindexed": "",
 }  # fmt: skip
 """What stands in another place than the group's, as it is shown; nothing where there is none."""
 
@@ -201,9 +202,9 @@ DIFFERENCES: dict[str, str] = {
     "RamaAccumulatorAgg": "a class with `accumulate` and `init_val`",
     "RamaOperation": "a decorator of generators", "RamaFunction": "one result; the argument may not be a coroutine",
     "Navigator": "see `Path.custom_nav`",
-    "PState.migrateToSubindexed": "a PState of another name, filled from the beginning of its depot",
-    "PState.addFixedKeys": "an update may add fields without saying so",
-    "PState.removeFixedKeys": "a migration of the whole record, to one without the field",
+    "PState.MigratedSchema.migrateToSubindexed": "refused: fill a new PState from the beginning of the depot",
+    "PState.MigratedSchema.addFixedKeys": "may be left out; an update may also add fields without a migration",
+    "PState.MigratedSchema.removeFixedKeys": "may be left out",
     "Depot.Declaration.migration": "on read, for as long as the code has it; the log is not rewritten",
     "PState.migrated": "the function sees each value once, idempotent or not; `.migrated(…).migrated(…)` chains",
     "Ops.EXTRACT_VALUE": "reads an object of a task in Rama",

@@ -53,6 +53,35 @@ def schema_that_is_none(setup: Any, topologies: Any) -> None:
     topologies.microbatch("mb").pstate("$$p", MAP(str, PState.migrated("int", "m", same)))  # <- fault
 
 
+RECORD = PState.fixed_keys_schema("age", int, "score", int)
+
+
+@expect("add_fixed_keys names 'points', which the new schema lacks.")
+def added_key_that_is_not_there(setup: Any, topologies: Any) -> None:
+    record = PState.migrated(RECORD, "m", same)
+    record = record.add_fixed_keys("score", "points")  # <- fault
+    topologies.microbatch("mb").pstate("$$p", MAP(str, record))
+
+
+@expect("remove_fixed_keys names 'age', which the new schema has.")
+def removed_key_that_is_there(setup: Any, topologies: Any) -> None:
+    record = PState.migrated(RECORD, "m", same)
+    record = record.remove_fixed_keys("job", "age")  # <- fault
+    topologies.microbatch("mb").pstate("$$p", MAP(str, record))
+
+
+@expect("add_fixed_keys stands behind something else than a migration of records.")
+def added_key_without_a_migration(setup: Any, topologies: Any) -> None:
+    topologies.microbatch("mb").pstate("$$p", MAP(str, RECORD.add_fixed_keys("score")))  # <- fault
+
+
+@expect("A migration cannot make values subindexed.")
+def migration_to_something_subindexed(setup: Any, topologies: Any) -> None:
+    values = PState.migrated(PState.map_schema(str, int), "m", same)
+    values = values.migrate_to_subindexed()  # <- fault
+    topologies.microbatch("mb").pstate("$$p", MAP(str, values))
+
+
 @expect("The migration 'm' of '$$p' is declared twice; the first time at ")
 def id_that_stands_twice(setup: Any, topologies: Any) -> None:
     values = PState.migrated(int, "m", same)

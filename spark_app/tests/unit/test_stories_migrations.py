@@ -233,6 +233,21 @@ def test_records_are_migrated_whole_when_they_have_columns(rig: Rig, held: Any) 
     assert rig.read("a", "b") == expected
 
 
+def test_records_have_the_published_keys_when_a_migration_adds_and_removes_some(rig: Rig, held: Any) -> None:
+    def moved(user: dict[str, Any]) -> dict[str, Any]:
+        return {"age": user["age"], "location": user["location"].lower(), "score": 10}
+
+    fields = ("age", int, "location", str)
+    rig.launch(MAP(str, PState.fixed_keys_schema(*fields, "occupation", str)), put)
+    rig.append(("ann", {"age": 7, "location": "OSLO", "occupation": "none"}))
+    record = MIGRATED(PState.fixed_keys_schema(*fields, "score", int), "fixedKeyExampleMigration", moved)
+    rig.update(MAP(str, record.add_fixed_keys("score").remove_fixed_keys("occupation")), put)
+    assert rig.read("ann") == [{"age": 7, "location": "oslo", "score": 10}]
+    held()
+    rig.finish()
+    assert rig.read("ann") == [{"age": 7, "location": "oslo", "score": 10}]
+
+
 def test_elements_below_are_migrated_when_they_are_subindexed(rig: Rig, held: Any) -> None:
     def inner(value: Any) -> Any:
         return PState.fixed_keys_schema("seen", int, "log", PState.list_schema(value).subindexed())

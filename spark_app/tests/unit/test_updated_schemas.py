@@ -125,6 +125,9 @@ def test_old_values_are_read_and_aggregated_into_when_an_update_widened_them(cha
         (MAP(str, int), object, "top-level maps and records can not become object"),
         (MAP(str, fixed(a=MAP(str, int))), MAP(str, fixed(a=nested(int))), "become subindexed"),
         (MAP(str, object), MAP(str, int), "can not be narrowed again"),
+        (MAP(str, dict), MAP(str, MAP(object, object)), "None may be among the keys .* PState.nullable"),
+        (MAP(str, fixed(a=set)), MAP(str, fixed(a=PState.set_schema(object))), "None may be among the keys"),
+        (MAP(PState.nullable(str), int), MAP(str, int), "None may be among the keys"),
         (MAP(str, int), MAP(int, int), "Keys stay as they are"),
     ],
 )

@@ -72,6 +72,36 @@ class Schema:
         """
         return _migrated(schema, migration_id, function, caller_location(), self)
 
+    def add_fixed_keys(self, *keys: str) -> Schema:
+        """Behind `migrated(…)`: its function adds these keys to records, so the new schema has them."""
+        return self._says_keys("add_fixed_keys", keys, is_added=True)
+
+    def remove_fixed_keys(self, *keys: str) -> Schema:
+        """Behind `migrated(…)`: its function takes these keys out of records, so the new schema has none of them."""
+        return self._says_keys("remove_fixed_keys", keys, is_added=False)
+
+    def migrate_to_subindexed(self) -> Schema:
+        """What Rama has and Tidemill has not: what is stored as one value does not become subindexed."""
+        text = "A migration cannot make values subindexed."
+        advice = "Declare a PState of another name, and fill it from the beginning of the depot."
+        return self._with_faults([Fault(str(caller_location()), text, advice)])
+
+    def _says_keys(self, method: str, keys: Sequence[Any], *, is_added: bool) -> Schema:
+        at, found = caller_location(), []
+        if not isinstance(self.schema, model.FixedKeysSchema) or not any(m.location == () for m in self.migrations):
+            text = f"{method} stands behind something else than a migration of records."
+            advice = f'Write PState.migrated(PState.fixed_keys_schema(…), "id", function).{method}("key").'
+            return self._with_faults([Fault(str(at), text, advice)])
+        known = dict(self.schema.fields)
+        for key in keys:
+            if (key in known) is not is_added:
+                text = f"{method} names {key!r}, which the new schema {'lacks' if is_added else 'has'}."
+                found.append(Fault(str(at), text, f"The new schema has {', '.join(map(repr, known))}."))
+        return self._with_faults(found)
+
+    def _with_faults(self, faults: Sequence[Fault]) -> Schema:
+        return Schema(self.schema, self.at, (*self.faults, *faults), self.migrations)
+
 
 class NullableKey:
     """A key type that was made with `PState.nullable(…)`."""

@@ -92,8 +92,26 @@ def is_value_widening(old: Schema, new: Schema) -> bool:
     return False
 
 
+def _with_nullable_keys(schema: Schema) -> Schema:
+    """The schema, were None a key of each of its maps, and an element of each of its sets."""
+    if isinstance(schema, MapSchema):
+        return replace(schema, nullable=True, value=_with_nullable_keys(schema.value))
+    if isinstance(schema, SetSchema):
+        return replace(schema, nullable=True)
+    if isinstance(schema, ListSchema):
+        return replace(schema, element=_with_nullable_keys(schema.element))
+    if isinstance(schema, FixedKeysSchema):
+        return FixedKeysSchema(tuple((name, _with_nullable_keys(field)) for name, field in schema.fields))
+    return schema
+
+
 def advice(old: Schema, new: Schema) -> str:
     """What to do about a change that is no widening."""
+    if is_widening(old, _with_nullable_keys(new)):
+        return (
+            "None may be among the keys or elements that are stored. Write PState.nullable(object), or whatever type "
+            "it is, where the new schema says what they are."
+        )
     if is_widening(new, old):
         return (
             "A schema can not be narrowed again: newer values may not fit. Keep the wider schema (code that fits the "
