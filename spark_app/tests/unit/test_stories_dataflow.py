@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 import pytest
 from stories import Story, rows_schema
+from waiting import eventually
 
 from tidemill import (
     Agg,
@@ -468,6 +469,36 @@ def test_batch_blocks_follow_each_other_in_one_chain(cluster: InProcessCluster, 
     story.batch(**{"in": [1, 2, 4]})
     assert story.pstate("$$seen").select(Path.all()) == [[1, 7], [2, 7], [4, 7]]
     assert said(story, "after")[-1] == [7, 0]
+
+
+def test_a_batch_block_runs_for_each_record_when_their_depot_has_one_partition(
+    cluster: InProcessCluster, name: str
+) -> None:
+    """As code behind a clock does, which a test replaces by a global depot."""
+
+    def define(setup: Any, topologies: Any) -> None:
+        setup.declare_depot("*in", Depot.random()).global_()
+        setup.declare_tick_depot("*tick", 10)
+        mb = topologies.microbatch("mb")
+        mb.pstate("$$sums", PState.map_schema(int, int)).global_()
+        mb.pstate("$$ticks", int).global_().initial_value(0)
+        every = Block.all_partition().each(Ops.CURRENT_TASK_ID).out("*task").each(Ops.TIMES, "*task", "*v").out("*w")
+        summed = (
+            every.global_partition()
+            .agg(Agg.sum("*w"))
+            .out("*sum")
+            .local_transform("$$sums", Path.key("*sum").term_val(0))
+        )
+        rows = mb.source("*in").out("*microbatch").explode_microbatch("*microbatch").out("*v").batch_block(summed)
+        rows.local_transform("$$sums", Path.key("*v").null_to_val(0).term(Ops.INC))
+        counted = Block.all_partition().global_partition().agg("$$ticks", Agg.count())
+        mb.source("*tick").out("*tick").explode_microbatch("*tick").batch_block(counted)
+
+    story = Story(cluster, name, define)
+    story.batch(**{"in": [1, 2, 2]})
+    assert story.pstate("$$sums").select(Path.all()) == [[1, 1], [2, 2], [6, 0], [12, 0]]
+    eventually(lambda: story.pstate("$$ticks").select_one(Path.stay()) >= 4)
+    assert story.pstate("$$ticks").select_one(Path.stay()) % 4 == 0
 
 
 def test_batch_blocks_run_inside_loops_and_conditions(cluster: InProcessCluster, name: str) -> None:

@@ -26,14 +26,16 @@ from tidemill.plan.phases import phases
 class ChainCheck:
     """Follows one chain (a source's, or the inside of a batch block); `phase` says where in a batch block it is.
 
-    `block_end` is what is bound at the end of the last batch block of the chain itself.
+    `depot` is that of the source; a query has none. `block_end` is what is bound at the end of the last batch block of
+    the chain itself.
     """
 
-    def __init__(self, context: Context, temps: TempCheck, phase: Phase = "plain", is_query: bool = False) -> None:
+    def __init__(self, context: Context, temps: TempCheck, depot: str | None, phase: Phase = "plain") -> None:
         self.context = context
         self.topology = temps.topology
         self.temps = temps
-        self.is_query = is_query
+        self.depot = depot
+        self.is_query = depot is None
         self.phase = phase
         self.anchors: dict[str, Scope] = {}
         self.loops: list[LoopCheck] = []
@@ -41,7 +43,7 @@ class ChainCheck:
 
     def inside(self, phase: Phase) -> ChainCheck:
         """A check of one phase of a batch block in this chain; anchors and loops of the chain do not reach into it."""
-        return ChainCheck(self.context, self.temps, phase, self.is_query)
+        return ChainCheck(self.context, self.temps, self.depot, phase)
 
     def run(self, nodes: Sequence[Node], scope: Scope) -> Scope:
         """The scope after these nodes."""
@@ -107,7 +109,8 @@ class ChainCheck:
         if node.microbatch not in scope.microbatches:
             advice = advice_for(node.microbatch, scope.microbatches, "Explode what source(…).out(…) binds.")
             self.fault(node.at, f"'{node.microbatch}' is no microbatch here.", advice)
-        return self.bind(() if node.out is None else (node.out,), scope, node.at).moved(False)
+        is_on_zero = self.depot is not None and self.context.is_global(self.depot)
+        return self.bind(() if node.out is None else (node.out,), scope, node.at).moved(is_on_zero)
 
     def invoke(self, node: df.InvokeQuery, scope: Scope) -> Scope:
         """Its query is one of the module, with as many inputs, and it binds one variable at most."""

@@ -86,7 +86,7 @@ def ends_of(context: Context, topology: str, source: SourceDeclaration) -> tuple
     names = frozenset(() if source.microbatch is None else (source.microbatch,))
     explicit, faults = explicit_source(source)
     context.faults.extend(faults)
-    chain = ChainCheck(context, TempCheck(context, topology, source.source_id))
+    chain = ChainCheck(context, TempCheck(context, topology, source.source_id), source.depot)
     return chain.run(explicit.body, Scope(names, names)), chain.block_end
 
 

@@ -29,7 +29,7 @@ def check_query(context: Context, query: df.QueryDeclaration) -> None:
     temps, own = TempCheck(context, query.name, query.name), own_of(query)
     temps.make(own.name, Temp(query.at, query.name, f"is that of the query '{query.name}'", declaration=own))
     scope = Scope(frozenset(query.inputs), temps=frozenset([own.name]))
-    check_batch_block(ChainCheck(context, temps, is_query=True), block, scope)
+    check_batch_block(ChainCheck(context, temps, depot=None), block, scope)
 
 
 def _check_origin(context: Context, query: df.QueryDeclaration) -> None:
