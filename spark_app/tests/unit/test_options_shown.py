@@ -78,3 +78,8 @@ def test_only_close_names_are_suggested_when_an_option_is_unknown(store: str) ->
     done = CliRunner().invoke(app, ["options", "get", "Visits", "depot.microbatch.max.record", "--store", store])
     assert done.exit_code == 1
     assert "Did you mean depot.microbatch.max.records?" in str(done.exception) + done.output
+
+
+def test_an_option_holds_from_the_next_call_on_when_it_is_about_queries(store: str) -> None:
+    assert "from the next call on" in told("set", "Visits", "topology.query.max.rows", "5", store=store)
+    assert "from the next microbatch on" in told("set", "Visits", RECORDS, "5", store=store)

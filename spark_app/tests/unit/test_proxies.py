@@ -145,6 +145,8 @@ def test_a_proxy_is_refused_when_it_has_no_one_value(games: Games) -> None:
         handle.proxy(Path.all())
     with pytest.raises(BadInput, match="pinned"):
         handle.at(handle.current_entry()).proxy(Path.key("ann"))
+    with pytest.raises(BadInput, match="callback of a proxy is a function"):
+        handle.proxy(Path.key("ann"), "show")  # type: ignore[arg-type]
 
 
 def test_the_callback_is_told_once_when_a_proxy_is_closed(games: Games) -> None:

@@ -216,7 +216,8 @@ def _told(is_json: bool, module: str, name: str, target: str, values: Values) ->
     if is_json:
         show_json({"module": module, "name": name, "object": target, "value": value, "overridden": others})
         return
-    say(f"{name} is {_exact(value)} for {target or module} from the next microbatch on.")
+    begin = "call" if name.startswith("topology.query.") else "microbatch"
+    say(f"{name} is {_exact(value)} for {target or module} from the next {begin} on.")
     if others:
         say(
             f"It is overridden for {', '.join(f'{place}: {_exact(other)}' for place, other in sorted(others.items()))}."

@@ -264,11 +264,13 @@ class PStateHandle(PagedReads, ShownInNotebooks):
 
         Raises:
             NotOneValue: it navigates to no value or to several.
-            BadInput: this handle is pinned, or there are too many proxies.
+            BadInput: this handle is pinned, the callback is no function, or there are too many proxies.
             As `select`.
         """
         if self.entry is not None:
             raise BadInput(f"{self.name} is pinned to entry {self.entry} here, which never changes.")
+        if callback is not None and not callable(callback):
+            raise BadInput(f"The callback of a proxy is a function(new, diff, old), not {callback!r}.")
         recorded = _recorded(path)
         known: tuple[str, int, Any] = ("", 0, None)
 
