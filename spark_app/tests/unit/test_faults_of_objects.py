@@ -104,6 +104,16 @@ def factory_that_is_a_generator(setup: Any, topologies: Any) -> None:
     setup.declare_object("*o", numbers)  # <- fault
 
 
+class OfTasks(TaskGlobalObject):
+    def prepare_for_task(self, task_id: int, context: Any) -> None:  # type: ignore[override]
+        self.task_id = task_id
+
+
+@expect("OfTasks.prepare_for_task does not take one argument, the context.")
+def object_of_one_task(setup: Any, topologies: Any) -> None:
+    setup.declare_object("*o", OfTasks())  # <- fault
+
+
 @expect("'*o' is an object of the module, and cannot be bound.")
 def object_as_an_out_variable(setup: Any, topologies: Any) -> None:
     setup.declare_object("*o", 1)

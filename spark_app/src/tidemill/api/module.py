@@ -185,6 +185,8 @@ class Setup(SuggestingInstances):
         is_factory = callable(value) and not is_constant and not isinstance(value, TaskGlobalObject)
         if is_factory:
             self.faults.extend(_factory_faults(recorded_name, value, at))
+        elif isinstance(value, TaskGlobalObject):
+            self.faults.extend(_opening_faults(value, at))
         self.objects.append(DeclaredObject(recorded_name, value, at, is_factory))
         if isinstance(value, ExternalDepot):
             self._declare(dataflow.DepotDeclaration(recorded_name, "external", at))
@@ -221,6 +223,15 @@ def _factory_faults(name: str, factory: Any, at: Location) -> list[Fault]:
         text = f"'{name_of(factory)}', which makes the object '{name}', needs arguments."
         return [Fault(str(at), text, "Pass lambda: f(…); to use the function itself as the object, Constant(f).")]
     return []
+
+
+def _opening_faults(value: TaskGlobalObject, at: Location) -> list[Fault]:
+    """What opens an object takes the context alone; Rama, which has an object a task, gives the task as well."""
+    kind = type(value).__name__
+    if not arity_faults(dataflow.Function(kind, "function", value.prepare_for_task), 1, at):
+        return []
+    text = f"{kind}.prepare_for_task does not take one argument, the context."
+    return [Fault(str(at), text, "Write def prepare_for_task(self, context): there is one object a process.")]
 
 
 class Topologies(SuggestingInstances):
