@@ -18,7 +18,7 @@ SCRIPT = File(__file__).resolve().parents[3] / "scripts/generate_rama_names.py"
 OWN = {
     Block: {"sample", "faults", "nodes", "fields"},
     Ops: {"FLOOR_DIV", "MAX", "MIN", "MINUS_LONG", "MOD", "MUST_GET", "TIMES_LONG"},
-    Agg: {"median", "list_", "map_", "max_", "min_", "set_", "sum_"}, CompoundAgg: {"list_", "map_"},
+    Agg: {"median"}, CompoundAgg: set(),
     Path: {"continuous_subseqs", "sublist_to_end", "cond_path", "continue_then_stay", "with_fresh_collected"},
     Helpers: set(), MicrobatchSourceOptions: {"create"}, TestPState: {"lend", "schema", "take"},
 }  # fmt: skip

@@ -198,14 +198,6 @@ class Agg(metaclass=Suggesting):
         """A custom accumulator: an object (or class) with `accumulate(current, *args)` and `init_val()`."""
         return _recorded("accumulator", "accumulator", args, implementation, ("accumulate", "init_val"))
 
-    # A reader who avoids the names of Python's own functions writes them with an underscore.
-    sum_ = sum
-    min_ = min
-    max_ = max
-    list_ = list
-    set_ = set
-    map_ = map
-
 
 class TopMonotonicAgg(Agg):
     """What `Agg.top_monotonic` returns: its methods say what identifies a value, and what it is ranked by."""
@@ -282,9 +274,6 @@ class CompoundAgg:
         at = caller_location()
         found: list_of_faults = []
         return CompoundAgg(dataflow.AggList(tuple(recorded_tree(item, at, found) for item in items)), found)
-
-    map_ = map
-    list_ = list
 
 
 def recorded_tree(value: Any, at: Location, faults: list_of_faults) -> AggTree:
