@@ -32,6 +32,11 @@ def depots(ctx: typer.Context, incomplete: str) -> list[str]:
     return _objects(ctx, incomplete, lambda definition: (name.removeprefix("*") for name in definition.depots))
 
 
+def read_depots(ctx: typer.Context, incomplete: str) -> list[str]:
+    """The depots of the module that the line names, and those of other modules that it reads, without the `*`."""
+    return _objects(ctx, incomplete, lambda definition: (name.removeprefix("*") for name in definition.read_depots))
+
+
 def pstates(ctx: typer.Context, incomplete: str) -> list[str]:
     """The PStates of the module that the line names, without the `$$` that a shell would take for its own number."""
     return _objects(ctx, incomplete, _pstates)

@@ -42,7 +42,7 @@ NameArgument = Annotated[
 TopologyChoice = Annotated[
     str, typer.Option("--topology", help="For one topology only.", autocompletion=completing.topologies)
 ]
-DepotChoice = Annotated[str, typer.Option("--depot", help="For one depot only.", autocompletion=completing.depots)]
+DepotChoice = Annotated[str, typer.Option("--depot", help="For one depot only.", autocompletion=completing.read_depots)]
 PStateChoice = Annotated[str, typer.Option("--pstate", help="For one PState only.", autocompletion=completing.pstates)]
 
 
@@ -162,7 +162,7 @@ def set_(
     wants_json(json_)
     opened = existing_store(store)
     find_option(name)
-    scope, target = _place(stored_definition(opened, module), topology, depot, pstate)
+    scope, target = _place(stored_definition(opened, module), topology, depot, pstate, name)
     OptionsLog(opened, module, by=caller()).set(scope, target, name, _parsed(value))
     _told(json_, module, name, target, OptionsLog(opened, module).read().values)
 
@@ -187,14 +187,14 @@ def unset(
     _told(json_, module, name, target, OptionsLog(opened, module).read().values)
 
 
-def _place(definition: StoredDefinition, topology: str, depot: str, pstate: str) -> tuple[str, str]:
-    """(scope, object) of the flags given; the module without any."""
+def _place(definition: StoredDefinition, topology: str, depot: str, pstate: str, *set_: str) -> tuple[str, str]:
+    """(scope, object) of the flags given, where the options `set_` may be set; the module without any."""
     if sum(map(bool, (topology, depot, pstate))) > 1:
         raise BadInput("Name one object only: --topology, --depot or --pstate.")
     if topology:
         return "topology", definition.optioned(topology)
     if depot:
-        return "depot", definition.depot("*" + depot.removeprefix("*")).name
+        return "depot", definition.optioned_depot("*" + depot.removeprefix("*"), set_)
     if pstate:
         return "pstate", definition.pstate("$$" + pstate.removeprefix("$$"))[1].name
     return "module", ""

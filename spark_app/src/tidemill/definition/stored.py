@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from tidemill.definition.ownership import BY_HAND, Owner
 from tidemill.language.dataflow import DepotPartitioner, StartFrom
+from tidemill.language.options import find_option
 from tidemill.values.call_checks import checked_name
-from tidemill.values.errors import UnknownName
+from tidemill.values.errors import OptionError, UnknownName
 from tidemill.values.stored import Stored
 
 if TYPE_CHECKING:
@@ -273,6 +274,11 @@ class StoredDefinition(Stored):
         mirror = self.mirrors.get(name)
         return mirror.item if mirror is not None and isinstance(mirror.item, StoredDepot) else self.depot(name)
 
+    @property
+    def read_depots(self) -> list[str]:
+        """The names of its depots, and those by which it knows depots of other modules."""
+        return [*self.depots, *(name for name, mirror in self.mirrors.items() if isinstance(mirror.item, StoredDepot))]
+
     def store_of(self, name: str) -> str:
         """The URL of the store of a depot; empty for the module's own."""
         return self.mirrors[name].store if name in self.mirrors else ""
@@ -296,6 +302,20 @@ class StoredDefinition(Stored):
     def optioned(self, name: str) -> str:
         """The name of a topology or a query, which have options alike. Raises UnknownName, which lists topologies."""
         return name if checked_name("topology", name) in self.queries else self.topology(name).name
+
+    def optioned_depot(self, name: str, options: Iterable[str] = ()) -> str:
+        """The name of a depot that may have these options here: an own one, or one of another module, of which this
+        module decides how it reads it, and the other one what is kept. Raises UnknownName, OptionError.
+        """
+        self.source_depot(name)
+        owned = [option for option in options if name in self.mirrors and find_option(option).is_of_owner]
+        if owned:
+            mirror = self.mirrors[name]
+            text = (
+                f"{owned[0]} says what {name} keeps, which is a mirror of {mirror}: only module {mirror.module} sets it"
+            )
+            raise OptionError(text, option=owned[0])
+        return name
 
     def pstate(self, name: str) -> tuple[StoredTopology, StoredPState]:
         """The PState of this name and the topology that owns it. Raises UnknownName, which lists the PStates."""

@@ -227,7 +227,7 @@ def _place(definition: StoredDefinition, edit: Settings) -> tuple[str, str]:
     if scope == "topology":
         return scope, definition.optioned(name)
     if scope == "depot":
-        return scope, definition.depot("*" + name.removeprefix("*")).name
+        return scope, definition.optioned_depot("*" + name.removeprefix("*"), edit.set)
     return scope, definition.pstate("$$" + name.removeprefix("$$"))[1].name
 
 

@@ -38,6 +38,8 @@ class Option:
     maximum: float | None = None
     choices: tuple[str, ...] = ()
     meaning: Mapping[str, str] = field(default_factory=dict)
+    is_of_owner: bool = False
+    """Whether, of a depot that is mirrored, only the module that owns it decides: the option says what is kept."""
 
     def meaning_on(self, engine: str) -> str:
         """What the option does on `engine`; empty if it does not matter there."""
@@ -77,13 +79,13 @@ _ALL: Final = (
             "wanted ones, segments are let go.", scope="depot"),
     _option("depot.max.entries.per.partition", None, "records", (1, 1_000_000_000_000),
             "Records kept per depot partition; older ones that no topology needs are deleted. Not set: all.",
-            scope="depot"),
+            scope="depot", is_of_owner=True),
     _option("depot.excess.proportion", 0.25, "share", (0, 10),
             "How much more than the maximum stays stored, so that a start at the oldest record is safe.",
-            scope="depot"),
+            scope="depot", is_of_owner=True),
     _option("depot.trim.coordinate.remote.seconds", 604_800, "seconds", (0, 1_000_000_000),
             "How long records past the maximum are kept for a module that mirrors the depot and commits nothing.",
-            scope="depot"),
+            scope="depot", is_of_owner=True),
     _option("topology.microbatch.phase.timeout.seconds", 300.0, "seconds", (0.01, 86_400),
             "Longest time of each phase; past it the attempt fails and is tried again."),
     _option("topology.microbatch.empty.sleep.time.millis", 10_000, "milliseconds", (1, _DAY_MILLIS),

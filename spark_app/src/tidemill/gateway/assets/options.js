@@ -28,8 +28,11 @@ export function Options({ module, found, may, changed }) {
       setEffect(states.map((one) => `${one.topology}: from microbatch ${number(Math.max(one.microbatch_id, one.under_way?.[0] ?? 0) + 1)}`).join(", "));
     } catch (refused) { setError(refused); }
   };
-  const places = ["module:", ...found.topologies.map((one) => `topology:${one.name}`), ...found.depots.map((one) => `depot:${one.name}`)];
-  const rows = registry.value.filter((option) => scope === "module" || option.scope === scope).map((option) => ({
+  // With depots of other modules: how they are read is decided here.
+  const depots = new Set([...found.depots.map((one) => one.name), ...found.topologies.flatMap((one) => one.sources.map((source) => source.depot))]);
+  const isMirror = scope === "depot" && !found.depots.some((one) => one.name === target);
+  const places = ["module:", ...found.topologies.map((one) => `topology:${one.name}`), ...[...depots].map((name) => `depot:${name}`)];
+  const rows = registry.value.filter((option) => scope === "module" || (option.scope === scope && !(isMirror && option.is_of_owner))).map((option) => ({
     ...option, key: `${place} ${option.name}`,
     set: now.value.set.find((one) => one.name === option.name && one.scope === scope && one.object === target),
     signed: now.value.set_by.find((one) => one.name === option.name && one.scope === scope && one.object === target),
