@@ -14,7 +14,17 @@ import pytest
 from scanned import DAY, TASKS, Shown
 from typer.testing import CliRunner
 
-from tidemill import BadInput, BudgetExceeded, Depot, InProcessCluster, LaunchConfig, Module, PState, UnknownName
+from tidemill import (
+    BadInput,
+    BudgetExceeded,
+    CorruptState,
+    Depot,
+    InProcessCluster,
+    LaunchConfig,
+    Module,
+    PState,
+    UnknownName,
+)
 from tidemill.cli.main import app
 from tidemill.scans import sql
 from tidemill.scans.depots import DepotScan
@@ -100,6 +110,63 @@ def test_all_tables_are_listed_when_a_query_asks_for_them(store: ObjectStore) ->
     assert {("Shapes", "counts"), ("Shapes", "users.likes"), ("Other", "*words"), ("Other", "words")} <= names
     assert ("Shapes", "hidden") not in names
     assert ["k0", "VARCHAR"] in [row[:2] for row in run_sql(store, "describe Shapes.counts").rows]
+
+
+def refused(store: ObjectStore, query: str, module: str = "") -> str:
+    with pytest.raises(BadInput) as caught:
+        run_sql(store, query, module)
+    return str(caught.value)
+
+
+class Alike(Module):
+    """Three PStates and a depot, of whose names SQL takes two and two for one."""
+
+    def define(self, setup: Any, topologies: Any) -> None:
+        setup.declare_depot("*Total", Depot.random())
+        mb = topologies.microbatch("mb")
+        for name in ("$$words", "$$Words", "$$total"):
+            mb.pstate(name, PState.map_schema(str, int))
+
+
+def test_only_tables_of_one_name_are_refused_when_a_module_has_some(tmp_path: Path) -> None:
+    with InProcessCluster.create(engine="local", store=tmp_path) as cluster:
+        cluster.launch_module(Other(), LaunchConfig(1, 1))
+        cluster.launch_module(Alike(), LaunchConfig(1, 1))
+
+        text = "'words' and 'Words' of module Alike have one name in SQL"
+        for query in ("select * from Alike.words", "select count(*) from Alike.WORDS", "summarize alike.words"):
+            assert text in refused(cluster.store, query)
+        assert text in refused(cluster.store, "from words", "Alike")
+        assert run_sql(cluster.store, 'select count(*) from Alike.total, Alike."*Total"').rows == [[0]]
+        assert run_sql(cluster.store, "select count(*) from Other.words").rows == [[0]]
+
+
+def test_only_modules_of_one_name_are_refused_when_a_store_has_some(tmp_path: Path) -> None:
+    class Named(Other):
+        def module_name(self) -> str:
+            return "other"
+
+    with InProcessCluster.create(engine="local", store=tmp_path) as cluster:
+        for module in (Other(), Named(), Alike()):
+            cluster.launch_module(module, LaunchConfig(1, 1))
+
+        found = refused(cluster.store, "select count(*) from Other.words")
+        assert "'Other' and 'other' have one name in SQL: say by --module which" in found
+        assert run_sql(cluster.store, "select count(*) from words", "other").rows == [[0]]
+        assert run_sql(cluster.store, "select count(*) from Alike.total").rows == [[0]]
+
+
+def test_other_modules_answer_when_one_is_damaged(tmp_path: Path) -> None:
+    with InProcessCluster.create(engine="local", store=tmp_path) as cluster:
+        for module in (Other(), Alike()):
+            cluster.launch_module(module, LaunchConfig(1, 1))
+    (definition,) = tmp_path.glob("Alike/definition/*.json")
+    definition.write_text("{junk")
+
+    assert run_sql(cluster.store, "select count(*) from Other.words").rows == [[0]]
+    assert "left out: Alike/definition/" in refused(cluster.store, "from Alike.words")
+    with pytest.raises(CorruptState, match="Alike/definition/"):
+        run_sql(cluster.store, "select 1", "Alike")
 
 
 @pytest.mark.parametrize("name", ["Memory", "System", "Temp", "Pg_Catalog", "Information_Schema"])

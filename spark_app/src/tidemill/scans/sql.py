@@ -9,11 +9,13 @@ memory.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from itertools import count
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import polars as pl
 
@@ -27,7 +29,7 @@ from tidemill.scans.depots import DepotScan, depot_scan
 from tidemill.scans.frames import Scan, lazy_frame
 from tidemill.scans.pstates import pstate_scan, schema_of, table_names
 from tidemill.store.objects import ObjectStore
-from tidemill.values.errors import BadInput, BudgetExceeded, TidemillError
+from tidemill.values.errors import BadInput, BudgetExceeded, CorruptState, TidemillError
 from tidemill.values.extras import needing
 
 if TYPE_CHECKING:
@@ -37,6 +39,7 @@ SECONDS: Final = 60.0
 ROWS: Final = 10_000
 MEMORY_MB: Final = 1_024
 _LOOK_SECONDS: Final = 0.05
+_T = TypeVar("_T")
 
 
 class SqlAnswer(NamedTuple):
@@ -130,9 +133,26 @@ class _StoreTables:
         self._pins: dict[tuple[str, str], int] = {}
         self._depots: dict[tuple[str, str], Scan] = {}
         self._lock = threading.Lock()
+        self.damaged: dict[str, CorruptState] = {}
 
-    def of_module(self, module: str) -> list[_SqlTable]:
-        """The PStates and depots of a module, by the names that they have in SQL. Raises UnknownName, BadInput."""
+    def of_modules(self, modules: Sequence[str]) -> list[_SqlTable]:
+        """The tables of a module, or what stands for those of modules that SQL takes for one. Raises UnknownName."""
+        if len(modules) == 1:
+            return self._known(modules[0])
+        text = f"The modules {_listed(modules)} have one name in SQL: say by --module which one is meant."
+        found = [table for module in modules for table in self._known(module)]
+        return [_refusing(same, text) for same in _by_name(found, attrgetter("name"))]
+
+    def _known(self, module: str) -> list[_SqlTable]:
+        """The tables of a module; none where it is damaged: queries over other modules are answered all the same."""
+        try:
+            return self._of_module(module)
+        except CorruptState as error:
+            self.damaged[module] = error
+            return []
+
+    def _of_module(self, module: str) -> list[_SqlTable]:
+        """The PStates and depots of a module, by the names that they have in SQL. Raises UnknownName."""
         client = ModuleClient(self._store, module)
         definition = client.definition()
         found = [each for topology in definition.topologies.values() for each in self._pstates(client, topology)]
@@ -142,8 +162,13 @@ class _StoreTables:
                 name = plain_name(depot.name)
                 name = depot.name if name.casefold() in taken else name
                 found.append(self._depot(client, name, depot))
-        _check_names([source.name for source in found], f"tables of {module}")
-        return found
+        together = _by_name(found, attrgetter("name"))
+        return [same[0] if len(same) == 1 else _refusing(same, self._clash(module, same)) for same in together]
+
+    @staticmethod
+    def _clash(module: str, tables: Sequence[_SqlTable]) -> str:
+        names = _listed(table.name for table in tables)
+        return f"The tables {names} of module {module} have one name in SQL: read them by tidemill.scan, or rename one."
 
     def _pstates(self, client: ModuleClient, topology: StoredTopology) -> Iterator[_SqlTable]:
         for stored in topology.pstates.values():
@@ -178,13 +203,25 @@ class _StoreTables:
         return _SqlTable(name, schema, opened, self._limits, self._failed)
 
 
-def _check_names(names: Sequence[str], what: str) -> None:
-    """Raises BadInput where two names differ in case only, for SQL takes them for one."""
-    known: dict[str, str] = {}
-    for name in names:
-        other = known.setdefault(name.casefold(), name)
-        if other != name:
-            raise BadInput(f"The {what} '{other}' and '{name}' differ in case only, which SQL does not see.")
+def _by_name(found: Iterable[_T], name: Callable[[_T], str]) -> list[list[_T]]:
+    """Those that have one name for SQL, which sees no capital letters, together."""
+    together: dict[str, list[_T]] = {}
+    for each in found:
+        together.setdefault(name(each).casefold(), []).append(each)
+    return list(together.values())
+
+
+def _refusing(tables: Sequence[_SqlTable], text: str) -> _SqlTable:
+    """In the place of tables that SQL cannot tell apart, one that says so to whoever reads it, and to nobody else."""
+
+    def refuse() -> Scan:
+        raise BadInput(text)
+
+    return replace(tables[0], schema={"unreadable": pl.String()}, open=refuse)
+
+
+def _listed(names: Iterable[str]) -> str:
+    return " and ".join(f"'{name}'" for name in names)
 
 
 def run_sql(store: ObjectStore, query: str, module: str = "", limits: Limits | None = None) -> SqlAnswer:
@@ -193,6 +230,7 @@ def run_sql(store: ObjectStore, query: str, module: str = "", limits: Limits | N
     Raises:
         BadInput: the query is not one SELECT, or is wrong; DuckDB is not installed.
         UnknownName: there is no such module.
+        CorruptState: what it reads is damaged, or the one `module` is.
         BudgetExceeded: it takes more time or memory than the limits allow.
         SnapshotExpired: what it reads was collected meanwhile.
     """
@@ -200,15 +238,20 @@ def run_sql(store: ObjectStore, query: str, module: str = "", limits: Limits | N
         import duckdb
     limits = limits or Limits()
     failed: list[TidemillError] = []
+    tables = _StoreTables(store, limits, failed)
     try:
         with duckdb.connect(":memory:", config=_CONFIG | {"memory_limit": f"{limits.memory_mb}MB"}) as connection:
             _check_query(duckdb, query)
             names = [module] if module else [name for name in module_names(store) if name.casefold() not in _OWN]
-            _register(connection, _StoreTables(store, limits, failed), names)
+            _register(connection, tables, names)
+            if module and tables.damaged:
+                raise tables.damaged[module]
             with _interrupted(connection, limits):
                 return _answer(connection, query, limits)
     except duckdb.Error as error:
-        raise _explained(duckdb, error, failed, limits) from error
+        if failed:
+            raise failed[0] from error
+        raise _explained(duckdb, error, limits, [*tables.damaged.values()]) from error
 
 
 _CONFIG: Final[dict[str, Any]] = {
@@ -241,16 +284,14 @@ def _check_query(duckdb: Any, query: str) -> None:
 
 
 def _register(connection: duckdb.DuckDBPyConnection, tables: _StoreTables, modules: Sequence[str]) -> None:
-    _check_names(modules, "modules")
-    count = 0
-    for module in modules:
-        schema = f"{_CATALOG}.{_quoted(module)}"
+    numbers = count()
+    for same in _by_name(modules, str):
+        schema = f"{_CATALOG}.{_quoted(same[0])}"
         connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
-        for source in tables.of_module(module):
-            name = f"frame/{count}"  # nothing in a store has such a name
-            connection.register(name, lazy_frame(source, f"{module}/{source.name}"))
+        for source in tables.of_modules(same):
+            name = f"frame/{next(numbers)}"  # nothing in a store has such a name
+            connection.register(name, lazy_frame(source, f"{same[0]}/{source.name}"))
             connection.execute(f"CREATE VIEW {schema}.{_quoted(source.name)} AS SELECT * FROM {_quoted(name)}")
-            count += 1
     if len(modules) == 1:
         connection.execute(f"USE {_CATALOG}.{_quoted(modules[0])}")
     for statement in _LOCKED:
@@ -293,11 +334,10 @@ def _answer(connection: duckdb.DuckDBPyConnection, query: str, limits: Limits) -
     return SqlAnswer(list(found.column_names), rows[: limits.rows], len(rows) > limits.rows)
 
 
-def _explained(duckdb: Any, error: Exception, failed: Sequence[TidemillError], limits: Limits) -> TidemillError:
-    if failed:
-        return failed[0]
+def _explained(duckdb: Any, error: Exception, limits: Limits, damaged: Sequence[CorruptState]) -> TidemillError:
     if isinstance(error, duckdb.InterruptException) or limits.is_over:
         return limits.late()
     if isinstance(error, duckdb.OutOfMemoryException):
         return limits.too_large()
-    return BadInput(f"The query cannot be answered: {str(error).strip()}")
+    missing = "".join(f"\nDamaged, and left out: {found}" for found in damaged)
+    return BadInput(f"The query cannot be answered: {str(error).strip()}{missing}")
