@@ -323,6 +323,7 @@ class ClusterDouble:
             },
             "gateway": "stock",
             "reason": image.get("reason"),
+            "warnings": image.get("warnings", []),
         }
         self.api.logs[name] = "warming up\n" + json.dumps(verdict)
 

@@ -128,6 +128,53 @@ def _arguments(cluster: ClusterDouble, name: str) -> list[str]:
     return expanded(cluster.api.find("Deployment", name)["spec"]["template"]["spec"]["containers"][0]["args"])
 
 
+def test_warnings_of_the_code_are_in_the_status_when_its_revision_runs(cluster: ClusterDouble) -> None:
+    warning = {"location": "/app/flights/module.py:12", "text": "No topology reads '*clock'.", "advice": "Remove it."}
+    cluster.images["flights:1"] = {"warnings": [warning]}
+    cluster.api.put(module())
+
+    run(cluster)
+
+    assert status(cluster)["definition"]["warnings"] == [
+        "/app/flights/module.py:12: No topology reads '*clock'. Remove it."
+    ]
+    assert said(cluster.api.find("Module", "flights")).endswith("code has warnings: status.definition.warnings")
+    set_image(cluster, "flights:2")
+    run(cluster)
+    assert status(cluster)["definition"]["warnings"] == []
+    assert "warnings" not in said(cluster.api.find("Module", "flights"))
+
+
+def test_a_status_stays_small_when_the_code_has_many_warnings(cluster: ClusterDouble) -> None:
+    cluster.images["flights:1"] = {"warnings": [{"location": "m.py:1", "text": "x" * 9_000, "advice": ""}] * 300}
+    cluster.api.put(module())
+
+    run(cluster)
+
+    found = status(cluster)["definition"]["warnings"]
+    assert (len(found), found[-1]) == (21, "and 280 more, which tidemill describe shows")
+    assert max(map(len, found)) == 500
+
+
+def test_a_topology_says_which_of_its_options_do_not_hold_when_its_driver_does(cluster: ClusterDouble) -> None:
+    trouble = "Topology core: depot.max.fetch of depot *d is decided by Topology other: name it in one of them only"
+    cluster.images["flights:1"] = {"reports": {"optionTrouble": trouble}}
+    cluster.api.put(module())
+
+    run(cluster)
+
+    found = cluster.api.find("Topology", "flights-core")
+    assert condition(found, "Ready") == ("True", "Running")
+    assert said(found).endswith(f"; not all options hold: {trouble}")
+    cluster.images["flights:1"] = {"reports": {"optionTrouble": None}}
+    run(cluster, 20)
+    assert "options" not in said(cluster.api.find("Topology", "flights-core"))
+
+
+def said(obj: Json) -> str:
+    return next(str(item["message"]) for item in obj["status"]["conditions"] if item["type"] == "Ready")
+
+
 def test_all_faults_are_told_and_the_old_goes_on_when_an_update_is_invalid(cluster: ClusterDouble) -> None:
     cluster.api.put(module())
     run(cluster)

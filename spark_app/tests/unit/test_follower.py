@@ -11,6 +11,7 @@ import pytest
 
 from tidemill import Depot, Module
 from tidemill.api.recording import record_module
+from tidemill.clients.status import TopologyStatus
 from tidemill.definition import definition as definitions
 from tidemill.definition.definition import StoredDefinition
 from tidemill.journal.clock import SystemClock
@@ -18,6 +19,7 @@ from tidemill.journal.options_log import PAUSED, OptionsLog
 from tidemill.kubernetes.follower import RELEASE_MS, TopologyFollower
 from tidemill.kubernetes.probes import DriverHealth
 from tidemill.leader.deletions import Deletions
+from tidemill.leader.report import RunnerState
 from tidemill.leader.runner import TopologyRunner
 from tidemill.store.objects import ObjectStore
 from tidemill.store.urls import open_store
@@ -45,6 +47,7 @@ class Resources:
         self.topologies = topologies
         self.asked: list[str] = []
         self.is_away = False
+        self.status: dict[str, Any] = {}
 
     def module(self, name: str) -> Any:
         return {"spec": {}} if name == "m" else None
@@ -56,6 +59,7 @@ class Resources:
         return self.topologies.get(name)
 
     def apply_topology_status(self, name: str, status: Mapping[str, Any]) -> bool:
+        self.status = dict(status)
         return True
 
 
@@ -73,7 +77,9 @@ def following(
     definition: StoredDefinition | None = None,
     revision: int = 1,
 ) -> TopologyFollower:
-    runner = cast(TopologyRunner, SimpleNamespace(topology="mb", wake=lambda: None, state=None))
+    status = TopologyStatus(module="Small", topology="mb", role="leader", entry=1, phase="idle")
+    standing = {"state": RunnerState("leader"), "status": lambda: status}
+    runner = cast(TopologyRunner, SimpleNamespace(topology="mb", wake=lambda: None, **standing))
     return TopologyFollower(
         resources,
         store,
@@ -86,6 +92,11 @@ def following(
         revision=revision,
         leader="pod",
     )
+
+
+def reported(follower: TopologyFollower, resources: Resources) -> dict[str, Any]:
+    follower.report()
+    return resources.status
 
 
 def test_pause_of_a_topology_that_is_gone_ends_when_another_one_runs_its_code(tmp_path: Path) -> None:
@@ -111,7 +122,8 @@ def test_a_setting_that_another_resource_decides_is_told_once_when_a_topology_na
     store, clock = open_store(tmp_path.as_uri()), ManualClock()
     OptionsLog(store, "Small").manage("Topology old", {("depot", "*d", "depot.max.fetch"): 5})
     options = {"spec": {"options": {"depot.max.fetch": 6}}}
-    follower = following(store, Resources(new=options, old=options), clock)
+    resources = Resources(new=options, old=options)
+    follower = following(store, resources, clock)
 
     for _ in range(3):
         follower.follow()
@@ -119,6 +131,12 @@ def test_a_setting_that_another_resource_decides_is_told_once_when_a_topology_na
     told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     text = "depot.max.fetch of depot *d is decided by Topology old: name it in one of them only"
     assert len(told) == 1 and text in told[0]
+    assert reported(follower, resources)["optionTrouble"] == f"Topology new: {text}"
+
+    del resources.topologies["old"]
+    clock.at += RELEASE_MS
+    follower.follow()
+    assert "optionTrouble" not in reported(follower, resources)
 
 
 def test_nothing_is_opened_when_the_api_does_not_answer(tmp_path: Path) -> None:

@@ -66,6 +66,7 @@ def status_of(view: ModuleView, plan: Plan, now: str) -> Json:
             "depots": list(active.verdict.depots),
             "pstates": list(active.verdict.pstates),
             "topologies": list(active.verdict.topologies),
+            "warnings": list(active.verdict.warnings),
         }
     status["conditions"] = conditions.conditions(plan.state, view.status.get("conditions", ()), generation, now)
     return status

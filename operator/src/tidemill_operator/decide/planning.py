@@ -326,4 +326,10 @@ def _steady(view: ModuleView, intent: Intent, revision: Revision, now: datetime)
             return Plan(intent, stalled(view.gateway_problem.reason, f"gateway: {view.gateway_problem.message}"))
         return Plan(intent, reconciling(Reason.GATEWAY_NOT_READY, "no gateway pod is ready"))
     text = f"revision {revision.number} runs {len(runners)} topolog{'y' if len(runners) == 1 else 'ies'}"
-    return Plan(intent, ready(Reason.RUNNING, text))
+    return Plan(intent, ready(Reason.RUNNING, text + _warnings_text(revision)))
+
+
+def _warnings_text(revision: Revision) -> str:
+    """That its code is allowed and most likely not meant; the status has each warning with its line."""
+    has_some = revision.verdict is not None and revision.verdict.warnings
+    return "; its code has warnings: status.definition.warnings" if has_some else ""

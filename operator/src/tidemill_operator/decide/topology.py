@@ -27,7 +27,7 @@ MODULE_WAIT_SECONDS: Final = 10.0
 
 LOOK_AGAIN_SECONDS: Final = 5.0
 _BY_CODE: Final = "code"
-_CURRENT: Final = ("lag", "lagTotal", "rowsPerSecond", "phase", "storeTrouble")
+_CURRENT: Final = ("lag", "lagTotal", "rowsPerSecond", "phase", "storeTrouble", "optionTrouble")
 _OWNED: Final = ("observedGeneration", "conditions", "startedFrom")
 
 
@@ -169,10 +169,16 @@ def _led_state(view: TopologyView, now: datetime) -> State:
     if ailment is not None:
         return conditions.reconciling(ailment.reason, ailment.message)
     where = f"pod {view.status.get('leader')} leads at revision {view.status.get('revision')}"
-    skipped = _quarantine_text(view) + _skipped_text(view)
+    skipped = _options_text(view) + _quarantine_text(view) + _skipped_text(view)
     if view.obj["spec"].get("paused") or view.status.get("phase") == "Paused":
         return conditions.ready(Reason.PAUSED, f"{where} and is paused{skipped}")
     return conditions.ready(Reason.RUNNING, f"{where}{skipped}")
+
+
+def _options_text(view: TopologyView) -> str:
+    """That options of the spec do not hold, and why."""
+    trouble = view.status.get("optionTrouble")
+    return f"; not all options hold: {trouble}" if trouble else ""
 
 
 def _quarantine_text(view: TopologyView) -> str:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from tidemill_operator.resources.reasons import Reason
 from tidemill_operator.resources.revision import Verdict
+
+WARNINGS_MAX: Final = 20
+WARNING_TEXT_MAX: Final = 500
 
 
 def parse_verdict(log: str) -> Verdict | None:
@@ -36,7 +39,19 @@ def _verdict(found: Mapping[str, Any]) -> Verdict:
         topologies={item["name"]: _depots(item) for item in definition.get("topologies", ())},
         needs_own_gateway=found.get("gateway") == "module",
         is_owned=found.get("reason") == Reason.OWNED_BY_ANOTHER,
+        warnings=_warnings(found.get("warnings", ())),
     )
+
+
+def _warnings(found: Sequence[Any]) -> tuple[str, ...]:
+    """As many as a status may carry; a last one says how many more there are."""
+    shown = [_warning(warning)[:WARNING_TEXT_MAX] for warning in found[:WARNINGS_MAX]]
+    more = len(found) - len(shown)
+    return (*shown, f"and {more} more, which tidemill describe shows") if more else tuple(shown)
+
+
+def _warning(warning: Mapping[str, Any]) -> str:
+    return f"{warning['location']}: {warning['text']} {warning.get('advice', '')}".rstrip()
 
 
 def _sentence(fault: Any) -> str:

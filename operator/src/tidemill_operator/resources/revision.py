@@ -43,6 +43,8 @@ class Verdict:
 
     needs_own_gateway: bool = False
     is_owned: bool = False
+    warnings: tuple[str, ...] = ()
+    """What is allowed in the module and most likely not meant."""
 
     def to_json(self) -> str:
         """The text of the annotation that keeps it at its ControllerRevision; `from_json` is its inverse."""
@@ -57,6 +59,7 @@ class Verdict:
                 "topologies": {name: list(depots) for name, depots in self.topologies.items()},
                 "needsOwnGateway": self.needs_own_gateway,
                 "isOwned": self.is_owned,
+                "warnings": list(self.warnings),
             }
         )
 
@@ -74,6 +77,7 @@ class Verdict:
             topologies={name: tuple(depots) for name, depots in found["topologies"].items()},
             needs_own_gateway=found["needsOwnGateway"],
             is_owned=found["isOwned"],
+            warnings=tuple(found.get("warnings", ())),  # operators before this one kept none
         )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final, Protocol
 
@@ -97,6 +97,7 @@ class TopologyFollower:
         self._applied: tuple[dict[str, Any], float] | None = None
         self._released_at: float | None = None
         self._troubles: dict[str, str] = {}
+        self._refused: dict[str, str] = {}
         self._over = threading.Event()
         self._threads = [
             threading.Thread(target=run, name=f"{what} {topology}", daemon=True)
@@ -181,7 +182,10 @@ class TopologyFollower:
         if after.number != before.number:
             log.info("%s decides now: %s", owner, sorted(wanted.settings.items()))
             self._runner.wake()
-        self._try(f"options named by {owner}", lambda: _refuse(wanted, _lost(wanted, owner, after)))
+        faults = "; ".join([*wanted.faults, *_lost(wanted, owner, after)])
+        if faults and faults != self._refused.get(owner):
+            log.warning("options named by %s: %s", owner, faults)
+        self._refused[owner] = faults
 
     def measure(self) -> None:
         """Ask the store what waits."""
@@ -202,7 +206,7 @@ class TopologyFollower:
         status = resource_status(
             replace(self._with_settled(), trouble=self._store_trouble()), self._history,
             self._health.lag if is_known else None, now_ms=self._clock.now_ms(), application=self._application(),
-            **self._known,
+            option_trouble=self._option_trouble(), **self._known,
         )  # fmt: skip
         if self._applied is not None:
             before, at = self._applied
@@ -217,6 +221,10 @@ class TopologyFollower:
         if not found.quarantined or self._settled is None:
             return found
         return replace(found, in_quarantine=max(0, found.quarantined - self._settled))
+
+    def _option_trouble(self) -> str:
+        """Which options do not hold that the resources name, of whichever resource they are."""
+        return "; ".join(f"{owner}: {faults}" for owner, faults in list(self._refused.items()) if faults)
 
     def _store_trouble(self) -> str:
         """What the store answered last, or since when it does not; empty while it works."""
@@ -234,8 +242,3 @@ def _lost(wanted: Wanted, owner: str, after: ModuleOptions) -> Iterator[str]:
         if other != owner:
             place = f" of {scope} {target}" if target else ""
             yield f"{name}{place} is decided by {other}: name it in one of them only"
-
-
-def _refuse(wanted: Wanted, lost: Iterable[str]) -> None:
-    if faults := [*wanted.faults, *lost]:
-        raise TidemillError("; ".join(faults))

@@ -58,14 +58,17 @@ def resource_status(
     revision: int,
     leader: str,
     application: str,
+    option_trouble: str = "",
 ) -> dict[str, Any]:
     """`Topology.status` as the leader writes it, in the names of the CRD; fields without a value are left out.
 
-    `lag` counts by depot; None: what waits is not known now. The trouble of `status` is what is wrong with the store.
+    `lag` counts by depot; None: what waits is not known now. The trouble of `status` is what is wrong with the store,
+    `option_trouble` what is wrong with the options that resources ask for.
     """
     optional = {
         "sparkApplicationId": application,
         "storeTrouble": status.trouble[:TEXT_MAX],
+        "optionTrouble": option_trouble[:TEXT_MAX],
         "lastCommitTime": time_text(history.committed_ms),
         "claimTime": time_text(history.claimed_ms),
     }
