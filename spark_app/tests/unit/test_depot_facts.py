@@ -15,7 +15,7 @@ from tidemill import Agg, CompoundAgg, InProcessCluster, LaunchConfig, Microbatc
 from tidemill.clients.module import ModuleClient
 from tidemill.depot.log import DepotLog, system_millis
 from tidemill.depot.retention import RollingLimits, roll
-from tidemill.gateway import depot_facts
+from tidemill.gateway import depot_facts, shared_answers
 from tidemill.gateway.app import make_app
 from tidemill.gateway.depot_facts import DepotFacts
 from tidemill.gateway.modules import Modules
@@ -38,6 +38,12 @@ class Counter(Module):
         (mb.source("*log", MicrobatchSourceOptions.start_from_beginning()).out("*microbatch")
            .explode_microbatch("*microbatch").out("*v").hash_partition("*v")
            .compound_agg("$$all", CompoundAgg.map("*v", Agg.count())))  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def unshared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each request looks for itself."""
+    monkeypatch.setattr(shared_answers, "FRESH_MS", 0.0)
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from fastapi.routing import APIRoute
 from starlette.testclient import TestClient
 
 from tidemill import Agg, BadInput, CompoundAgg, Depot, InProcessCluster, LaunchConfig, Module, PState
+from tidemill.gateway import shared_answers
 from tidemill.gateway.access import APPEND, OPERATE, READ, ROLES, Access, RateLimits, Rates, name_of, role_of
 from tidemill.gateway.app import API, PREFIX, make_app
 from tidemill.gateway.faults import HttpRefusal
@@ -86,7 +87,8 @@ def asked(cluster: InProcessCluster, tmp_path: Path) -> Iterator[Callable[..., A
         yield ask
 
 
-def test_no_other_module_and_no_store_is_named_when_a_module_was_destroyed() -> None:
+def test_no_other_module_and_no_store_is_named_when_a_module_was_destroyed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_answers, "FRESH_MS", 0.0)
     with InProcessCluster.create(engine="local") as cluster:
         for module in (Guarded(), Secret()):
             cluster.launch_module(module, LaunchConfig(1, 1))

@@ -359,7 +359,12 @@ LIMITS: dict[str, tuple[float, str]] = {
     ),
 }
 
-NO_LIMITS_OF_REQUESTS = {"access._TOKENS_MAX", "modules._ABSENT_MAX", "waits.LOOK_SECONDS_MAX"}
+NO_LIMITS_OF_REQUESTS = {
+    "access._TOKENS_MAX",
+    "modules._ABSENT_MAX",
+    "shared_answers.ANSWERS_MAX",
+    "waits.LOOK_SECONDS_MAX",
+}
 """Bounds of what the gateway remembers, and of its own pace."""
 
 

@@ -16,7 +16,7 @@ from tidemill.clients import module_history
 from tidemill.clients.history import topology_history
 from tidemill.clients.module_history import KINDS, LOGS_MAX, HistoryPlace, ModuleHistory
 from tidemill.clients.quarantine import Quarantine
-from tidemill.gateway import schemas
+from tidemill.gateway import schemas, shared_answers
 from tidemill.gateway.app import make_app
 from tidemill.gateway.modules import Modules
 from tidemill.gateway.page import page_files
@@ -148,6 +148,7 @@ def test_who_set_what_and_why_it_failed_are_told_when_lines_are_read(http: TestC
 def test_an_answer_has_fewer_lines_and_goes_on_when_it_would_read_too_much(
     cluster: InProcessCluster, http: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(shared_answers, "FRESH_MS", 0.0)
     monkeypatch.setattr(module_history, "READ_MAX", 3)
     read = list(pages(http, kind="claim"))
     assert all(len(page) <= 3 for page in read) and len(read) > 2

@@ -43,8 +43,8 @@ class DepotFacts:
         self._sizes: dict[str, int] = {}
         client.definition().depot(name)
 
-    def read(self, may_see: Callable[[str], bool]) -> dict[str, Any]:
-        """All facts, as `GET …/depots/{d}` answers; modules that mirror it are named where `may_see` allows.
+    def read(self) -> dict[str, Any]:
+        """All facts, as `GET …/depots/{d}/facts` answers them to who may see all modules.
 
         Raises:
             UnknownName: the depot or its module is gone.
@@ -52,15 +52,15 @@ class DepotFacts:
         """
         definition = self._client.definition()
         try:
-            return self._read(definition, may_see)
+            return self._read(definition)
         except Deleted as error:
             self._client.forget(definition)
             definition = self._client.definition()
             if self._opened is not None and definition.depot_prefix(self._name) == self._opened[0]:
                 raise UnknownName(f"{self._name} was deleted.", name=self._name) from error
-            return self._read(definition, may_see)
+            return self._read(definition)
 
-    def _read(self, definition: StoredDefinition, may_see: Callable[[str], bool]) -> dict[str, Any]:
+    def _read(self, definition: StoredDefinition) -> dict[str, Any]:
         depot = definition.depot(self._name)
         partitions = definition.partitions(self._name)
         found = {"module_name": definition.module, "name": self._name, "num_partitions": partitions}
@@ -70,7 +70,7 @@ class DepotFacts:
         log.follow()
         values = self._options.read().values
         kept_max = resolve("depot.max.entries.per.partition", values, self._name)
-        readers = [*self._own(definition, log, kept_max), *self._others(definition, log, kept_max, may_see)]
+        readers = [*self._own(definition, log, kept_max), *self._others(definition, log, kept_max)]
         return {
             **found,
             "offsets": [list(pair) for pair in zip(log.starts(), log.ends(), strict=True)],
@@ -162,9 +162,7 @@ class DepotFacts:
                 **_needed(log, None if progress is None else progress.offsets, kept_max),
             }
 
-    def _others(
-        self, definition: StoredDefinition, log: DepotLog, kept_max: int | None, may_see: Callable[[str], bool]
-    ) -> Iterator[dict[str, Any]]:
+    def _others(self, definition: StoredDefinition, log: DepotLog, kept_max: int | None) -> Iterator[dict[str, Any]]:
         """Modules that mirror the depot; one whose store does not answer needs what it needed at its last word."""
         identity, now_ms = definition.depot(self._name).id, self._client.clock.now_ms()
         seconds = resolve("depot.trim.coordinate.remote.seconds", self._options.read().values, self._name)
@@ -173,18 +171,28 @@ class DepotFacts:
         # Each update of a module leaves a mark; the newest one tells what the definition that counts needs, or will.
         newest = {(one.mark.store, one.mark.module): one for one in sorted(mine, key=lambda one: one.mark.definition)}
         for reader in islice(newest.values(), KEPT_READERS_MAX):
-            is_known = not reader.mark.store and may_see(reader.mark.module)
             try:
                 needed = list(needed_by(reader, self._client.store, log, identity, now_ms - 1_000 * int(seconds)))
             except (RetryableError, StoreRefused, CorruptState):
                 needed = []
             lowest = [min(at) for at in zip(*needed, strict=True)] if needed else None
             yield {
-                "module": reader.mark.module if is_known else None,
+                "module": None if reader.mark.store else reader.mark.module,
                 "topology": None,
                 "source": None,
                 **_needed(log, lowest, kept_max),
             }
+
+
+def seen_by(may_see: Callable[[str], bool], facts: dict[str, Any]) -> dict[str, Any]:
+    """Facts for one who asks: modules that mirror the depot are named where `may_see` allows."""
+    if "readers" not in facts:
+        return facts
+    readers = [
+        {**reader, "module": None} if reader["topology"] is None and not may_see(reader["module"] or "") else reader
+        for reader in facts["readers"]
+    ]
+    return {**facts, "readers": readers}
 
 
 def _needed(log: DepotLog, offsets: Sequence[int] | None, kept_max: int | None) -> dict[str, Any]:

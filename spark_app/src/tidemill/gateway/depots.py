@@ -15,6 +15,7 @@ from tidemill.depot.append_identity import digest_of_bytes
 from tidemill.depot.producer_names import KEY_PREFIX
 from tidemill.gateway import schemas
 from tidemill.gateway.access import Access
+from tidemill.gateway.depot_facts import seen_by
 from tidemill.gateway.exchange import (
     Gateway,
     answer,
@@ -187,7 +188,9 @@ async def facts(request: Request, module: str, depot: str) -> Response:
         return access.may_see(reader) and gateway.modules.may_name(reader)
 
     def read() -> Any:
-        return gateway.modules.module(module).depot_facts(depot).read(may_name)
+        served = gateway.modules.module(module)
+        told = served.depot_facts(depot)
+        return seen_by(may_name, served.answers.get(("facts", told), told.read))
 
     return await answered(request, read)
 

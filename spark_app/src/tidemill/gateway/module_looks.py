@@ -33,6 +33,7 @@ class ModuleLook:
         self._definitions = DefinitionLog(self._modules.store, self._module)
         self._options = OptionsLog(self._modules.store, self._module)
         self._opened = 0
+        self._last: dict[str, Any] = {}
         self._readers: dict[str, StatusReader] = {}
         self._unread: dict[str, SourceEnd] = {}
 
@@ -49,17 +50,24 @@ class ModuleLook:
                 self._modules.forget(self._module)
                 raise no_module(self._module)
             self._open(definition)
-            return {
+            return self._told({
                 "definition": definition.number,
                 "options": self._options.read().number,
                 "topologies": {name: _status(reader) for name, reader in self._readers.items()},
                 "depots": {name: list(depot.ends()) for name, depot in self._unread.items()},
-            }
+            })  # fmt: skip
         except StoreUnavailable:
             raise
         except TidemillError:
             self._forget()  # a store that was put back has other logs
             raise
+
+    def _told(self, found: dict[str, Any]) -> dict[str, Any]:
+        """Who is told of a change, and asks what it is, must not be given what was seen before it."""
+        if found != self._last:
+            self._modules.changed(self._module)
+        self._last = found
+        return found
 
     def _open(self, definition: StoredDefinition) -> None:
         if self._opened == definition.number:

@@ -13,6 +13,7 @@ from tidemill.clients.module_history import ModuleHistory
 from tidemill.clients.pstate import PStateHandle
 from tidemill.definition.definition import StoredDefinition
 from tidemill.gateway.depot_facts import DepotFacts
+from tidemill.gateway.shared_answers import SharedAnswers
 from tidemill.journal.clock import Clock, SystemClock
 from tidemill.journal.definition_log import DefinitionLog, modules_of
 from tidemill.language.dataflow import ModuleDeclaration, QueryEngine
@@ -33,6 +34,7 @@ class ServedModule:
     def __init__(self, client: ModuleClient) -> None:
         self.client = client
         self.history = ModuleHistory(client.store, client.module)
+        self.answers = SharedAnswers(client.clock)
         self._lock = threading.Lock()
         self._handles: dict[tuple[Any, ...], Any] = {}
 
@@ -107,6 +109,14 @@ class Modules:
             served = self._served.get(name)
         if served is not None:
             served.client.forget()
+            served.answers.drop()
+
+    def changed(self, name: str) -> None:
+        """What was seen of a module is not given to others any more: something of it is otherwise now."""
+        with self._lock:
+            served = self._served.get(name)
+        if served is not None:
+            served.answers.drop()
 
     def served(self) -> list[str]:
         """The modules that somebody asked this gateway for, and the one it is restricted to, or whose code it has."""

@@ -107,7 +107,10 @@ async def module_log(request: Request, module: str) -> Response:
 
     def read() -> Any:
         served = gateway.modules.module(module)
-        lines, behind = served.history.read(served.client.definition(), limit, place, kind, topology)
+        asked = "log", limit, msgspec.json.encode(place), kind, topology
+        lines, behind = served.answers.get(
+            asked, lambda: served.history.read(served.client.definition(), limit, place, kind, topology)
+        )
         lines = [told_failure(line) for line in lines]
         return {"lines": lines, "before": None if behind is None else msgspec.json.encode(behind).decode()}
 

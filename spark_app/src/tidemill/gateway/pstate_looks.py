@@ -24,7 +24,13 @@ async def levels(request: Request, module: str, pstate: str) -> Response:
     """The levels that hold rows of the PState, oldest first, and the last compaction of its topology."""
     check_query(request)
     gateway = gateway_of(request)
-    return await answered(request, lambda: asdict(gateway.modules.module(module).pstate(pstate).levels()))
+
+    def read() -> Any:
+        served = gateway.modules.module(module)
+        handle = served.pstate(pstate)
+        return asdict(served.answers.get(("levels", handle), handle.levels))
+
+    return await answered(request, read)
 
 
 @routes.get(

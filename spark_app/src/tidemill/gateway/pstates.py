@@ -278,7 +278,9 @@ async def tasks(request: Request, module: str, pstate: str) -> Response:
     deadline = time.monotonic() + gateway.settings.seconds_max / 2
 
     def read() -> Any:
-        found = gateway.modules.module(module).pstate(pstate).task_sizes(lambda: time.monotonic() > deadline)
+        served = gateway.modules.module(module)
+        handle = served.pstate(pstate)
+        found = served.answers.get(("tasks", handle), lambda: handle.task_sizes(lambda: time.monotonic() > deadline))
         return {**vars(found), "tasks": [vars(one) for one in found.tasks]}
 
     return await answered(request, read)

@@ -132,6 +132,7 @@ async def _paused(request: Request, module: str, topology: str, is_paused: bool)
             log.pause(topology)
         else:
             log.resume(topology)
+        gateway.modules.changed(module)
         return {"topology": topology, "is_paused": is_paused}
 
     return await answered(request, change)
@@ -182,6 +183,7 @@ async def edit_options(request: Request, module: str) -> Response:
             log.set(scope, target, name, value)
         for name in edit.unset:
             log.unset(scope, target, name)
+        gateway.modules.changed(module)
         return _shown(log)
 
     return await answered(request, change)
