@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from gateways import served
@@ -69,3 +70,10 @@ def test_heaviest_keys_are_text_when_they_look_like_html(page: Page, url: str) -
         expect(rows.get_by_text(key)).to_be_visible()
     assert len(rows.inner_text()) < 10_000
     expect(page.locator("img[src=x]")).to_have_count(0)
+
+
+def test_nothing_is_cut_off_when_names_are_long_and_the_window_is_narrow(page: Page, url: str) -> None:
+    page.set_viewport_size({"width": 360, "height": 800})
+    page.goto(f"{url}/#/m/{quote(NAME, safe='')}/options")
+    page.get_by_label("Set at").wait_for()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360

@@ -197,6 +197,20 @@ def test_sources_lead_to_the_depots_whose_records_are_here(page: Page, shop: Sho
         sources = page.get_by_label("Sources", exact=True)
         expect(sources.get_by_text("*theirs").first).to_be_visible()
         expect(sources.get_by_text("*tick").first).to_be_visible()
-        expect(sources.get_by_role("link")).to_have_text(["*own"])
+        expect(sources.get_by_role("link")).to_have_text(["*sales", "*own"])
+        sources.get_by_role("link", name="*sales").click()
+        expect(page.get_by_role("heading", level=1)).to_have_text("*sales of Shop")
+        shop.go(page, "#/m/Mirror/depots")
+        row = page.get_by_label("Of other modules").locator("tbody tr")
+        expect(row.get_by_role("cell")).to_have_text(["*theirs", "the depot *sales", "Shop", "follow"])
+        row.get_by_role("link", name="Shop").click()
+        expect(page.get_by_role("heading", level=1)).to_have_text("Shop")
     finally:
         shop.cluster.destroy_module("Mirror")
+
+
+def test_a_failure_is_told_once_in_the_log_of_a_module_when_it_comes_again_and_again(page: Page, shop: Shown) -> None:
+    shop.sales.append(["bob", "tea", 13])
+    shop.go(page, "#/m/Shop/log?kind=failure")
+    expect(page.get_by_text("failed in process, as above")).not_to_have_count(0)
+    expect(page.get_by_text("nobody pays 13")).to_have_count(1)

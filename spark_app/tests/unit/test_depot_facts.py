@@ -209,3 +209,15 @@ def test_a_depot_is_looked_at_anew_when_its_module_was_destroyed_and_launched_ag
         eventually(lambda: http.get(AT).status_code == 404)  # in a bucket a definition is looked at once a second
         cluster.launch_module(Guarded(), LaunchConfig(2, 1))
         eventually(lambda: http.get(AT).json().get("offsets") == [[0, 0], [0, 0]])
+
+
+def test_what_a_module_mirrors_is_named_when_the_token_may_see_its_module(
+    cluster: InProcessCluster, tmp_path: Path
+) -> None:
+    cluster.launch_module(Counter(), LaunchConfig(1, 1))
+    (tmp_path / "tokens").write_text("all\none read Counter\n")
+    settings = GatewaySettings(tokens=Tokens(file=tmp_path / "tokens"))
+    with TestClient(make_app(Modules(cluster.store), settings)) as http:
+        for token, module in (("all", "Guarded"), ("one", None)):
+            found = http.get("/api/v1/modules/Counter", headers={"authorization": f"Bearer {token}"}).json()
+            assert found["mirrors"] == [{"name": "*log", "kind": "depot", "module": module, "object": "*log"}]

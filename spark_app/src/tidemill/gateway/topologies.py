@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final
 
 import msgspec
 from fastapi import APIRouter, Request, Response
 
 from tidemill.clients.status_reader import topology_status
-from tidemill.definition.definition import StoredDefinition
+from tidemill.definition.definition import StoredDefinition, StoredDepot, StoredPState
+from tidemill.definition.stored import StoredQuery
 from tidemill.gateway import schemas
 from tidemill.gateway.access import Access
 from tidemill.gateway.exchange import Gateway, answered, body_of, gateway_of, ticket_of
@@ -24,6 +26,7 @@ UNSET_MAX = 100
 CHANGES_MAX = 100
 """Changes of options that are looked at; of a setting that is older nobody is told who made it."""
 
+_KINDS: Final = {StoredDepot: "depot", StoredPState: "pstate", StoredQuery: "query"}
 _SCOPES = ("topology", "depot", "pstate")
 routes = APIRouter(tags=["modules"])
 
@@ -53,12 +56,16 @@ async def modules(request: Request) -> Response:
 @routes.get("/modules/{module}", responses=schemas.answers(schemas.ANYTHING))
 async def module_summary(request: Request, module: str) -> Response:
     """The module's definition as it is stored: depots, PStates, topologies, queries."""
-    gateway = gateway_of(request)
-    return await answered(request, lambda: summary(definition_of(gateway, module)))
+    gateway, access = gateway_of(request), request.scope[ACCESS]
+
+    def may_name(other: str) -> bool:
+        return access.may_see(other) and gateway.modules.may_name(other)
+
+    return await answered(request, lambda: summary(definition_of(gateway, module), may_name))
 
 
-def summary(definition: StoredDefinition) -> dict[str, Any]:
-    """A stored definition for programs that want to use it."""
+def summary(definition: StoredDefinition, may_name: Callable[[str], bool]) -> dict[str, Any]:
+    """A stored definition for programs that want to use it; other modules are named where `may_name` allows."""
     return {
         "module": definition.module,
         "number": definition.number,
@@ -77,6 +84,15 @@ def summary(definition: StoredDefinition) -> dict[str, Any]:
         ],
         "topologies": [_topology(topology) for topology in definition.topologies.values()],
         "queries": [dict(vars(query)) for query in definition.queries.values()],
+        "mirrors": [
+            {
+                "name": mirror.name,
+                "kind": _KINDS[type(mirror.item)],
+                "module": mirror.module if not mirror.store and may_name(mirror.module) else None,
+                "object": mirror.item.name,
+            }
+            for mirror in definition.mirrors.values()
+        ],
     }
 
 

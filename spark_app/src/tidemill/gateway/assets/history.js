@@ -1,6 +1,7 @@
 // What happened to a module, newest first: entries of its topologies, decisions on their quarantines, its definitions, and changes of its options.
 import { html, useEffect } from "./vendor/preact-htm.js";
 import { ask, segment, useAsked } from "./api.js";
+import { isSameFailure } from "./failure.js";
 import { Changed } from "./options.js";
 import { Notice, Table, count, moment, number } from "./parts.js";
 
@@ -16,6 +17,8 @@ export function History({ module, found, live, base }) {
   useEffect(() => { if (!before && live.definition !== undefined) log.refresh(); }, [live]);
   const go = (changed) => { window.location.hash = address(base, { kind, topology, ...changed }); };
   const lines = (log.value?.lines ?? []).map((line) => ({ ...line, key: `${line.entry ? "" : line.kind} ${line.topology ?? ""} ${line.entry ?? line.number}` }));
+  const newer = {}; // of each topology the failure of the line above, whose text need not be told again
+  for (const line of lines) { if (line.failure) { line.isTold = isSameFailure(newer[line.topology], line.failure); newer[line.topology] = line.failure; } }
   return html`<form class="row" onSubmit=${(event) => event.preventDefault()}>
       <${Choice} label="What" value=${kind} options=${Object.entries(KINDS)} change=${(value) => go({ kind: value })} />
       <${Choice} label="Topology" value=${topology} options=${[["", "all"], ...found.topologies.map(({ name }) => [name, name])]} change=${(value) => go({ topology: value })} /></form>
@@ -47,5 +50,5 @@ function Event({ line }) {
     : `${line.number === 1 ? "Launched" : "Defined anew"}: ${count(line.topologies, "topology", "topologies")}, ${count(line.depots, "depot")}, ${count(line.queries, "query", "queries")}`;
   if (line.kind === "decision") return `${line.action === "retry" ? "Retried" : "Dropped"} ${count(line.records, "record")} in quarantine`;
   return html`${ENTRIES[line.kind] ?? line.kind}${line.microbatch_id ? ` microbatch ${line.microbatch_id}/${line.version}, ${count(line.records, "record")}` : ""}
-    ${line.failure && html` <span class="bad">after ${line.failure.microbatch_id}/${line.failure.version} failed in ${line.failure.phase}: ${line.failure.message.split("\n")[0]}</span>`}`;
+    ${line.failure && html` <span class="bad">after ${line.failure.microbatch_id}/${line.failure.version} failed in ${line.failure.phase}${line.isTold ? ", as above" : `: ${line.failure.message.split("\n")[0]}`}</span>`}`;
 }

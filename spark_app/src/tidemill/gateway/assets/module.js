@@ -51,11 +51,23 @@ const Topologies = ({ found, live, base }) => html`<${Table} label="Topologies" 
   ["Microbatch", (row) => row.microbatch_id ? `${row.microbatch_id}/${row.version}` : "–", true],
   ["Trouble", (row) => row.trouble && html`<span class="bad">${row.trouble}</span>`]]} />`;
 
-const Depots = ({ found, base }) => html`<${Table} label="Depots" rows=${found.depots.map((one) => ({ ...one, key: one.name }))} columns=${[
+const Depots = ({ found, base }) => html`<${OwnDepots} found=${found} base=${base} />
+  ${found.mirrors.length > 0 && html`<h2>Of other modules</h2><${Table} label="Of other modules" rows=${found.mirrors.map((one) => ({ ...one, key: one.name }))} columns=${[
+    ["Name here", (row) => html`<code>${row.name}</code>`],
+    ["What it is", (row) => html`${KIND_NAMES[row.kind]} ${row.module ? html`<a href=${mirrorLink(row)}>${row.object}</a>` : row.object}`],
+    ["Module", (row) => row.module ? html`<a href="#/m/${segment(row.module)}">${row.module}</a>` : html`<span class="soft">another one, which is not shown here</span>`],
+    ["Read by", (row) => readers(found, row.name)]]} />`}`;
+
+const KIND_NAMES = { depot: "the depot", pstate: "the PState", query: "the query" };
+const VIEWS = { depot: "d", pstate: "p", query: "q" };
+export const mirrorLink = ({ module, kind, object }) => `#/m/${segment(module)}/${VIEWS[kind]}/${segment(bare(object))}`;
+const readers = (found, depot) => found.topologies.filter((one) => one.sources.some((source) => source.depot === depot)).map((one) => one.name).join(", ");
+
+const OwnDepots = ({ found, base }) => html`<${Table} empty="It has no depots of its own." label="Depots" rows=${found.depots.map((one) => ({ ...one, key: one.name }))} columns=${[
   ["Depot", (row) => row.tick_millis === null ? html`<a href="${base}/d/${segment(bare(row.name))}">${row.name}</a>` : row.name],
   ["Partitioner", (row) => row.tick_millis === null ? row.partitioner : `a tick every ${number(row.tick_millis)} ms`],
   ["Partitions", (row) => number(row.partitions), true],
-  ["Read by", (row) => found.topologies.filter((one) => one.sources.some((source) => source.depot === row.name)).map((one) => one.name).join(", ") || "nobody"]]} />`;
+  ["Read by", (row) => readers(found, row.name) || "nobody"]]} />`;
 
 const PStates = ({ found, base }) => html`<${Table} label="PStates" rows=${pstates(found)} columns=${[
   ["PState", (row) => row.private ? row.name : html`<a href="${base}/p/${segment(bare(row.name))}">${row.name}</a>`],

@@ -5,6 +5,7 @@ import { Log, useLog } from "./entries.js";
 import { Failure } from "./failure.js";
 import { Microbatches, useEntry } from "./microbatches.js";
 import { goTo } from "./place.js";
+import { mirrorLink } from "./module.js";
 import { Plan } from "./plan.js";
 import { Quarantine } from "./quarantine.js";
 import { Absent, Chart, Facts, Notice, State, Table, ago, bytes, count, moment, number, rate, useTick } from "./parts.js";
@@ -114,10 +115,17 @@ function Sources({ module, status }) {
   const sources = known.value?.topologies.find((one) => one.name === status.topology)?.sources ?? [];
   return html`<${Table} label="Sources" empty="It has no sources." rows=${sources.map((one) => ({ ...one, key: one.source_id }))} columns=${[
     ["Source", (row) => row.source_id],
-    ["Depot", (row) => hasLog(known.value, row.depot) ? html`<a href="#/m/${segment(module)}/d/${segment(bare(row.depot))}">${row.depot}</a>` : row.depot],
+    ["Depot", (row) => hasLog(known.value, row.depot) ? html`<a href="#/m/${segment(module)}/d/${segment(bare(row.depot))}">${row.depot}</a>` : html`<${Foreign} found=${known.value} depot=${row.depot} />`],
     ["Partitions", (row) => number(status.progress[row.source_id]?.length), true],
     ["Waiting", (row) => number(status.lag?.[row.source_id]), true]]} />
     <${Partitions} status=${status} sources=${sources} />`;
+}
+
+// A depot without records here: one of another module is there, if it is shown at all.
+function Foreign({ found, depot }) {
+  const mirror = found.mirrors.find((one) => one.name === depot);
+  if (!mirror) return depot;
+  return mirror.module ? html`<a href=${mirrorLink(mirror)}>${mirror.object}</a> of ${mirror.module}` : html`${mirror.object} <span class="soft">of another module</span>`;
 }
 
 // Where each partition of the sources began, how far it is, and what waits in it; of many those in which most waits.
