@@ -169,6 +169,20 @@ def test_other_modules_answer_when_one_is_damaged(tmp_path: Path) -> None:
         run_sql(cluster.store, "select 1", "Alike")
 
 
+def test_the_tables_are_named_when_a_query_has_another_one(store: ObjectStore) -> None:
+    text = refused(store, "select * from nope")
+    assert "Table with name nope does not exist" in text
+    assert "Did you mean" in refused(store, "select flor(1.5)"), "functions are DuckDB's"
+    assert "Other.words" in text and 'Other."*words"' in text and "pg_" not in text
+
+
+def test_only_tables_of_modules_are_shown_when_all_are_asked_for(store: ObjectStore) -> None:
+    found = run_sql(store, "SHOW ALL TABLES;")
+    assert found.columns == ["module", "name", "column_names", "column_types"]
+    assert {row[0] for row in found.rows} == {"Other", "Shapes"}
+    assert ["Other", "words"] in [row[:2] for row in found.rows]
+
+
 @pytest.mark.parametrize("name", ["Memory", "System", "Temp", "Pg_Catalog", "Information_Schema"])
 def test_other_modules_answer_when_one_is_called_as_what_duckdb_has(tmp_path: Path, name: str) -> None:
     class Named(Other):

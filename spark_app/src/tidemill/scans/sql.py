@@ -8,6 +8,7 @@ memory.
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -134,6 +135,7 @@ class _StoreTables:
         self._depots: dict[tuple[str, str], Scan] = {}
         self._lock = threading.Lock()
         self.damaged: dict[str, CorruptState] = {}
+        self.names: list[str] = []
 
     def of_modules(self, modules: Sequence[str]) -> list[_SqlTable]:
         """The tables of a module, or what stands for those of modules that SQL takes for one. Raises UnknownName."""
@@ -251,7 +253,7 @@ def run_sql(store: ObjectStore, query: str, module: str = "", limits: Limits | N
     except duckdb.Error as error:
         if failed:
             raise failed[0] from error
-        raise _explained(duckdb, error, limits, [*tables.damaged.values()]) from error
+        raise _explained(duckdb, error, limits, tables) from error
 
 
 _CONFIG: Final[dict[str, Any]] = {
@@ -267,6 +269,12 @@ _CATALOG: Final = "memory"
 
 _OWN: Final = {"information_schema", "pg_catalog"}
 """Schemas of DuckDB itself: a module that is called so has no tables, and takes none from the others."""
+
+_ALL_TABLES: Final = re.compile(r"\s*show\s+all\s+tables\s*;?\s*", re.IGNORECASE)
+_OWN_TABLES: Final = (
+    "SELECT schema AS module, name, column_names, column_types FROM (SHOW ALL TABLES) WHERE NOT temporary"
+)
+"""Without the frames behind the tables, which are no matter for people."""
 
 _LOCKED: Final = (
     "LOAD icu",
@@ -291,11 +299,17 @@ def _register(connection: duckdb.DuckDBPyConnection, tables: _StoreTables, modul
         for source in tables.of_modules(same):
             name = f"frame/{next(numbers)}"  # nothing in a store has such a name
             connection.register(name, lazy_frame(source, f"{same[0]}/{source.name}"))
+            tables.names.append(f"{_plain(same[0])}.{_plain(source.name)}")
             connection.execute(f"CREATE VIEW {schema}.{_quoted(source.name)} AS SELECT * FROM {_quoted(name)}")
     if len(modules) == 1:
         connection.execute(f"USE {_CATALOG}.{_quoted(modules[0])}")
     for statement in _LOCKED:
         connection.execute(statement)
+
+
+def _plain(name: str) -> str:
+    """A name as people write it in SQL: quoted where it must be."""
+    return name if name.isascii() and name.isidentifier() else _quoted(name)
 
 
 def _quoted(name: str) -> str:
@@ -322,7 +336,9 @@ def _interrupted(connection: duckdb.DuckDBPyConnection, limits: Limits) -> Itera
 
 
 def _answer(connection: duckdb.DuckDBPyConnection, query: str, limits: Limits) -> SqlAnswer:
-    found = connection.sql(query).limit(limits.rows + 1).to_arrow_table()
+    found = (
+        connection.sql(_OWN_TABLES if _ALL_TABLES.fullmatch(query) else query).limit(limits.rows + 1).to_arrow_table()
+    )
     limits.check_time()
     if found.nbytes > limits.memory_mb * 1024 * 1024:
         raise limits.too_large()
@@ -334,10 +350,24 @@ def _answer(connection: duckdb.DuckDBPyConnection, query: str, limits: Limits) -
     return SqlAnswer(list(found.column_names), rows[: limits.rows], len(rows) > limits.rows)
 
 
-def _explained(duckdb: Any, error: Exception, limits: Limits, damaged: Sequence[CorruptState]) -> TidemillError:
+def _explained(duckdb: Any, error: Exception, limits: Limits, tables: _StoreTables) -> TidemillError:
     if isinstance(error, duckdb.InterruptException) or limits.is_over:
         return limits.late()
     if isinstance(error, duckdb.OutOfMemoryException):
         return limits.too_large()
-    missing = "".join(f"\nDamaged, and left out: {found}" for found in damaged)
-    return BadInput(f"The query cannot be answered: {str(error).strip()}{missing}")
+    text = str(error).strip()
+    if text.startswith(_NO_TABLE):  # DuckDB proposes tables of its own, which nobody means
+        text = f"{text.partition(_PROPOSAL)[0].strip()}\nThere is {_some(tables.names) or 'no table'}."
+    missing = "".join(f"\nDamaged, and left out: {found}" for found in tables.damaged.values())
+    return BadInput(f"The query cannot be answered: {text}{missing}")
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first of many names."""
+    more = len(names) - _NAMED_MAX
+    return ", ".join(names[:_NAMED_MAX]) + (f" and {more:,} more" if more > 0 else "")
+
+
+_NO_TABLE: Final = "Catalog Error: Table with name"
+_PROPOSAL: Final = "Did you mean"
+_NAMED_MAX: Final = 20
