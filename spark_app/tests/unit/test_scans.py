@@ -106,6 +106,8 @@ def test_the_fields_of_a_record_are_columns_when_it_is_scanned(shown: Shown) -> 
 
 def test_a_subindexed_field_is_a_table_of_its_own_when_it_is_named(shown: Shown) -> None:
     assert rows(of(shown, "$$users", table="likes")) == [(1, 7), (1, 8)]
+    with pytest.raises(UnknownName, match=r"counts has no table 'x'; leave table= out\."):
+        of(shown, "counts", table="x")
     with pytest.raises(UnknownName, match="has no table 'liked'; it has '', 'likes'. Say which with table="):
         of(shown, "users", table="liked")
 

@@ -365,6 +365,21 @@ def test_the_command_prints_objects_when_json_is_asked_for(store: ObjectStore) -
     assert json.loads(run(store, "select 1 as a, 2 as a", "--json").stdout) == [{"a": 1, "a_1": 2}]
 
 
+@pytest.mark.parametrize(
+    ("interval", "text"),
+    [
+        ("timestamp '2026-01-02 04:00:01.5' - timestamp '2026-01-01 03:00:00'", "1 day 01:00:01.5"),
+        ("timestamp '2026-01-01' - timestamp '2026-01-01 00:00:01'", "-00:00:01"),
+        ("interval 14 month", "1 year 2 months"),
+        ("interval 0 day", "00:00:00"),
+    ],
+)
+def test_an_interval_is_told_as_text_when_times_are_compared(store: ObjectStore, interval: str, text: str) -> None:
+    query = f"select {interval} as t"
+    assert json.loads(run(store, query, "--json").stdout) == [{"t": text}]
+    assert text in run(store, query).stdout
+
+
 def test_a_table_is_the_same_at_each_look_when_a_query_names_it_twice(
     store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

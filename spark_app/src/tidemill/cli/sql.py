@@ -59,9 +59,24 @@ def _plain(value: Any) -> Any:
         return int(value) if value == value.to_integral_value() and value.as_tuple().exponent == 0 else float(value)
     if isinstance(value, (datetime.date, datetime.time, datetime.timedelta, uuid.UUID)):
         return value.isoformat() if isinstance(value, (datetime.date, datetime.time)) else str(value)
+    if isinstance(value, tuple) and hasattr(value, "nanoseconds"):
+        return _interval(*value)
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         items = [_plain(item) for item in value]
         return tuple(items) if isinstance(value, tuple) else items
     return value
+
+
+def _interval(months: int, days: int, nanoseconds: int) -> str:
+    """An interval as SQL reads it: 1 year 2 months 3 days 04:05:06.5."""
+    years, months = int(months / 12), months - 12 * int(months / 12)
+    named = ((years, "year"), (months, "month"), (days, "day"))
+    parts = [f"{number} {name}{'' if abs(number) == 1 else 's'}" for number, name in named if number]
+    if nanoseconds or not parts:
+        seconds, rest = divmod(abs(nanoseconds), 1_000_000_000)
+        sign = "-" if nanoseconds < 0 else ""
+        fraction = f".{rest:09}".rstrip("0") if rest else ""
+        parts.append(f"{sign}{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}{fraction}")
+    return " ".join(parts)

@@ -199,4 +199,5 @@ def table_id(info: PStateInfo, name: str) -> str:
     if name == "" and len(names) == 1:
         return next(iter(names.values()))
     known = ", ".join(repr(each) for each in names)
-    raise UnknownName(f"{info.name} has no table {name!r}; it has {known}. Say which with table=.", name=info.name)
+    advice = "leave table= out" if list(names) == [""] else f"it has {known}. Say which with table="
+    raise UnknownName(f"{info.name} has no table {name!r}; {advice}.", name=info.name)
