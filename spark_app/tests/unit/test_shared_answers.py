@@ -100,6 +100,14 @@ def test_a_change_of_options_is_in_the_log_when_this_gateway_made_it(cluster: In
         assert [line["kind"] for line in http.get(f"{AT}/log").json()["lines"]] == ["option", *kinds]
 
 
+def test_the_records_are_in_the_facts_when_this_gateway_appended_them(cluster: InProcessCluster) -> None:
+    with TestClient(make_app(Modules(cluster.store, clock=ManualClock()), GatewaySettings())) as http:
+        for count in (3, 4, 5):
+            offsets = http.get(f"{AT}/depots/log/facts").json()["offsets"]
+            assert sum(end for _, end in offsets) == count
+            assert http.post(f"{AT}/depots/log/append", json={"records": [count]}).status_code == 200
+
+
 def test_modules_are_hidden_from_one_viewer_when_another_may_see_them(
     cluster: InProcessCluster, tmp_path: Path
 ) -> None:
@@ -142,3 +150,13 @@ def test_only_so_many_answers_are_kept_when_viewers_ask_for_different_things() -
     for number in range(ANSWERS_MAX + 1):
         answers.get(number, lambda: "old")
     assert [answers.get(number, lambda: "new") for number in (ANSWERS_MAX, 0)] == ["old", "new"]
+
+
+def test_nothing_old_is_held_when_others_are_asked_for() -> None:
+    clock = ManualClock()
+    answers = SharedAnswers(clock)
+    for number in range(5):
+        answers.get(number, lambda: "old")
+    clock.at += FRESH_MS
+    answers.get("what", lambda: "new")
+    assert len(answers) == 1

@@ -100,6 +100,7 @@ async def append(request: Request, module: str, depot: str) -> Response:
         return handle.append_column_async(records, producer=producer, sequence=sequence, digest=digest)
 
     appended = await gateway.work.append(begin, ticket)
+    gateway.modules.changed(module)  # who appended and then asks for facts gets those with its records
     _count(gateway, module, depot, count, time.monotonic() - began)
     found: dict[str, Any] = {"appended": count, "partitions": [list(place) for place in appended.offsets]}
     if waits_for:

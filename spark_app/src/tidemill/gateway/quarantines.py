@@ -84,7 +84,10 @@ async def _decided(request: Request, module: str, topology: str, *, is_retry: bo
         numbers = None if chosen.numbers is None else [whole(number, "numbers") for number in chosen.numbers]
         request.scope[FACTS] = {"numbers": numbers}
         found = _opened(gateway, module, topology, by=access.signature)
-        count = found.retry(numbers) if is_retry else found.drop(numbers)
+        try:
+            count = found.retry(numbers) if is_retry else found.drop(numbers)
+        finally:  # a retry that failed may have come as far as to decide
+            gateway.modules.changed(module)
         return {"retried" if is_retry else "dropped": count}
 
     return await answered(request, change)

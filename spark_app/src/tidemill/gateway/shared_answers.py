@@ -14,7 +14,7 @@ FRESH_MS: Final = 1_000.0
 """How old an answer may be that is given again."""
 
 ANSWERS_MAX: Final = 32
-"""Answers of one module that are kept; with more of them the oldest is asked for anew."""
+"""Answers of one module that are kept; with more of them the oldest is asked for anew, and so are those too old."""
 
 T = TypeVar("T")
 
@@ -27,6 +27,9 @@ class SharedAnswers:
         self._lock = threading.Lock()
         self._asked: OrderedDict[Hashable, tuple[float, Future[Any]]] = OrderedDict()
 
+    def __len__(self) -> int:
+        return len(self._asked)
+
     def get(self, what: Hashable, look: Callable[[], T]) -> T:
         """What `look` returns or raises, or did for another one within the last second; an error is not kept."""
         with self._lock:
@@ -38,11 +41,17 @@ class SharedAnswers:
                 is_mine, found = True, Future()
                 self._asked.pop(what, None)
                 self._asked[what] = now, found
-                while len(self._asked) > ANSWERS_MAX:
-                    self._asked.popitem(last=False)
+                self._forget_old(now)
         if is_mine:
             self._run(what, found, look)
         return cast(T, found.result())
+
+    def _forget_old(self, now: float) -> None:
+        """Those that are too old to be given again are not held in memory until there are too many."""
+        for what, (began, found) in list(self._asked.items()):
+            if len(self._asked) <= ANSWERS_MAX and (now - began < FRESH_MS or not found.done()):
+                return
+            del self._asked[what]
 
     def _run(self, what: Hashable, asked: Future[Any], look: Callable[[], Any]) -> None:
         try:
