@@ -70,7 +70,6 @@ def test_the_standby_goes_on_when_the_leader_is_killed(story: Story) -> None:
     _strike_leader_under_load(story, _kill, "driver killed (SIGKILL) to next commit, warm standby", 8.0, drivers=2)
 
 
-@pytest.mark.quick
 def test_a_new_driver_goes_on_when_the_only_one_is_killed(story: Story) -> None:
     story.system.faults.need_own_cluster()
     story.apply(story.counts_on_spark())

@@ -47,7 +47,6 @@ def test_all_reasons_are_told_when_an_update_is_incompatible(story: Story) -> No
         assert part in message, message
 
 
-@pytest.mark.quick
 def test_the_import_error_is_told_when_a_module_does_not_import(story: Story) -> None:
     message = _refused(story, modules.image("broken-import"), "module that does not import")
 
