@@ -216,7 +216,7 @@ def _told(is_json: bool, module: str, name: str, target: str, values: Values) ->
     if is_json:
         show_json({"module": module, "name": name, "object": target, "value": value, "overridden": others})
         return
-    begin = "call" if name.startswith("topology.query.") else "microbatch"
+    begin = "call" if name.split(".")[1] == "query" else "microbatch"
     say(f"{name} is {_exact(value)} for {target or module} from the next {begin} on.")
     if others:
         say(
