@@ -70,7 +70,7 @@ export function PathBox({ path, text, setText, first }) {
   const pressed = (event) => {
     const move = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     if (move) { event.preventDefault(); if (isShown) setAt((at + move + shown.length + (at < 0 && move < 0 ? 1 : 0)) % shown.length); else setOpen(true); }
-    else if (event.key === "Escape" && isShown) { event.preventDefault(); close(); }
+    else if (event.key === "Escape" && isOpen) { event.preventDefault(); close(); }
     else if (event.key === "Enter") { if (isShown && shown[at]) { event.preventDefault(); take(shown[at]); } else close(); }
   };
   return html`<div class="grow completed"><label>Path, as a JSON list<input ref=${box} class="wide mono" required autocomplete="off" spellcheck="false" value=${text} placeholder='["key", ["all"]]'
