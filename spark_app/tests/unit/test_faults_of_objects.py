@@ -105,7 +105,7 @@ def factory_that_is_a_generator(setup: Any, topologies: Any) -> None:
 
 
 class OfTasks(TaskGlobalObject):
-    def prepare_for_task(self, task_id: int, context: Any) -> None:  # type: ignore[override]
+    def prepare_for_task(self, task_id: int, context: Any) -> None:  # type: ignore[override]  # the mistake that is tested
         self.task_id = task_id
 
 

@@ -425,7 +425,7 @@ def accumulator_with_too_many_values(setup: Any, topologies: Any) -> None:
 
 
 class Halved(CombinerAgg):
-    def combine(self, current: Any) -> Any:  # type: ignore[override]
+    def combine(self, current: Any) -> Any:  # type: ignore[override]  # the mistake that is tested
         return current
 
 

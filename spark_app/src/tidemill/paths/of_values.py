@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
-from tidemill.language.dataflow import Const, RecordedPath
+from tidemill.language.dataflow import Const, RecordedPath, Var
 from tidemill.language.schema import Leaf, Schema
 from tidemill.paths.compiled import CompiledPath, compile_path
 from tidemill.paths.nodes import RootValue
@@ -44,8 +44,9 @@ class SelectOfValues:
     def __call__(self, value: Any, *brought: Any) -> list[tuple[Any]]:
         if self._compiled is None:
             self._compiled = compile_path(self.path, ANY, "select", pstate="the value")
+        # Expressions were brought as values: `SelectFrom` leaves constants and numbered variables.
         values = [
-            argument.value if isinstance(argument, Const) else brought[int(argument.name[1:])]  # type: ignore[union-attr]
+            argument.value if isinstance(argument, Const) else brought[int(cast(Var, argument).name[1:])]
             for argument in self._compiled.arguments
         ]
         return [(found,) for found in self._compiled.select(_Held(value), values)]
