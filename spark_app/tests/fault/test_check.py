@@ -18,8 +18,10 @@ from tidemill.journal.options_log import OptionsLog
 from tidemill.journal.snapshot import Level, Part, Snapshot, TaskSet
 from tidemill.language.schema import Leaf
 from tidemill.leader.check import check_module
+from tidemill.store.log import Log
 from tidemill.store.urls import connect
 from tidemill.tables.container import TableRows, decode, encode
+from tidemill.values.errors import StoreRestored
 
 LARGE = 700_000
 
@@ -179,6 +181,14 @@ def test_changed_bytes_are_found_in_an_object(stored: Stored) -> None:
     content[len(content) // 2] ^= 1
     stored.deltas[1].write_bytes(bytes(content))
     assert stored.broken() == {"S3", "S5"}
+
+
+@pytest.mark.parametrize("closed", ["definition", "topologies/*/log", "depots/*/log"])
+def test_the_check_ends_when_a_restore_closes_any_log_meanwhile(stored: Stored, closed: str) -> None:
+    (folder,) = (stored.folder / "Words").glob(closed)
+    Log(connect(stored.url), folder.relative_to(stored.folder).as_posix(), "").close()
+    with pytest.raises(StoreRestored, match="repeat it"):
+        check_module(connect(stored.url), "Words")
 
 
 def test_all_else_is_still_checked_when_an_entry_or_the_options_cannot_be_read(stored: Stored) -> None:

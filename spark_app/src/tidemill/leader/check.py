@@ -27,7 +27,7 @@ from tidemill.store.urls import store_at
 from tidemill.tables.stored_parts import read_part
 from tidemill.tables.tables import Layout, layout_of
 from tidemill.tables.verify import faults_of
-from tidemill.values.errors import CorruptState, Deleted, NewerFormat, RetryableError, TidemillError
+from tidemill.values.errors import CorruptState, Deleted, NewerFormat, RetryableError, StoreRestored, TidemillError
 from tidemill.values.offsets import OffsetRanges
 
 
@@ -50,6 +50,7 @@ def check_module(store: ObjectStore, module: str | StoredDefinition) -> list[Fin
     Raises:
         UnknownName: the store has no such module.
         NewerFormat: a newer Tidemill wrote it.
+        StoreRestored: it is being restored; check it again afterwards.
     """
     try:
         definition = DefinitionLog(store, module).newest() if isinstance(module, str) else module
@@ -97,12 +98,12 @@ def _is_done(decided: DeletionDecision | None) -> bool:
 
 
 def _unreadable(invariant: str, place: str, error: TidemillError) -> Finding:
-    """The finding for an error about stored bytes; a store that does not answer, or is newer, is no finding.
+    """The finding for an error about stored bytes; a store that does not answer, is newer or another one now, is none.
 
     Raises:
-        NewerFormat, RetryableError: the error itself.
+        NewerFormat, RetryableError, StoreRestored: the error itself.
     """
-    if isinstance(error, (NewerFormat, RetryableError)):
+    if isinstance(error, (NewerFormat, RetryableError, StoreRestored)):
         raise error
     return Finding(invariant, place, str(error))
 

@@ -185,7 +185,7 @@ def restore(
     copy = opener(incarnations.below(url, new.folder))
     copied = _fill(copy, plan, folder, tell)
     _verify(copy, plan, beside)
-    for prefix in {*_logs_of(living, there), *others, *plan.backup.logs}:
+    for prefix in sorted({*_logs_of(living, there), *others, *plan.backup.logs}):
         Log(living, prefix, "").close()
     try:
         incarnations.switch(base, new, plan.backup.id, now_ms)
