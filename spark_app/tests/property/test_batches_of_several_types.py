@@ -57,7 +57,7 @@ def rows_of(executor: Executor, steps: Sequence[tuple[int, pl.DataFrame]]) -> li
 def exact_or_refused(
     run: Callable[[], list[Any]], *columns: pl.Series, largest: Callable[[list[int]], int] = max
 ) -> list[Any] | None:
-    """What a run gave; None where it was refused, for which there must be a reason: a large value, or a `largest` sum."""
+    """What a run gave; None where it was refused, for which the `largest` whole number must be too large for floats."""
     try:
         return run()
     except pl.exceptions.SchemaError as error:
