@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -196,6 +197,36 @@ def test_options_and_pauses_hold_when_a_topology_reads_the_depot_of_another_modu
     found = topology_settings({"spec": {"options": {"depot.max.fetch": 5}, "paused": True}}, "mb", definition)
 
     assert found.settings == {("depot", "*m", "depot.max.fetch"): 5, ("topology", "mb", "paused"): True}
+
+
+def test_an_option_without_effect_is_told_when_only_the_owner_of_a_mirrored_depot_decides_it() -> None:
+    topology = StoredTopology("mb", "t1", {}, (StoredSource("*m", "*m"),))
+    mirror = StoredMirror("*m", "Other", 2, StoredDepot("*d", "d1", "random"))
+    mirroring = StoredDefinition("M", 2, 1, {}, {"mb": topology}, mirrors={"*m": mirror})
+    own = replace(mirroring, depots={"*d": StoredDepot("*d", "d2", "random")}, topologies={
+        "mb": replace(topology, sources=(*topology.sources, StoredSource("*d", "*d")))
+    })  # fmt: skip
+    given = {"spec": {"options": {"depot.max.entries.per.partition": 5, "depot.max.fetch": 6}}}
+
+    found = topology_settings(given, "mb", mirroring)
+    assert found.settings == {("depot", "*m", "depot.max.fetch"): 6}
+    assert [fault.split(", ")[-1] for fault in found.faults] == [
+        f"which is a mirror of {mirror}: only module Other sets it"
+    ]
+
+    found = topology_settings(given, "mb", own)
+    assert found.faults == ()
+    assert ("depot", "*d", "depot.max.entries.per.partition") in found.settings
+    assert len(found.settings) == 3
+
+
+def test_an_option_of_depots_is_told_when_a_topology_reads_only_clocks() -> None:
+    clock = StoredDepot("*tick", "d1", "tick", tick_millis=1_000)
+    topology = StoredTopology("mb", "t1", {}, (StoredSource("*tick", "*tick"),))
+    definition = StoredDefinition("M", 2, 1, {"*tick": clock}, {"mb": topology})
+    found = topology_settings({"spec": {"options": {"depot.max.fetch": 6}}}, "mb", definition)
+    assert found.settings == {}
+    assert found.faults == ("depot.max.fetch has no effect: mb reads no depot that has records",)
 
 
 def test_bad_option_is_told_and_the_others_hold_when_a_resource_names_it(definition: StoredDefinition) -> None:

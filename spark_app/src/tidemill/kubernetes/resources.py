@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -13,7 +13,7 @@ from tidemill.journal.options_log import PAUSED
 from tidemill.kubernetes.api import Document
 from tidemill.language import options
 from tidemill.language.dataflow import StartFrom
-from tidemill.language.options import OptionTarget
+from tidemill.language.options import Option, OptionTarget, Scope
 from tidemill.values.errors import BadInput, OptionError
 
 _UNIT_MILLIS: Final = {"seconds": 1_000, "minutes": 60_000, "hours": 3_600_000, "days": 86_400_000}
@@ -99,14 +99,26 @@ def _millis(text: str) -> int:
 
 
 def topology_settings(topology: Document, name: str, definition: StoredDefinition) -> Wanted:
-    """What a Topology decides: options of depots go to every depot that it reads, also of another module, those of
-    modules to the module.
+    """What a Topology decides: options of depots go to every depot that it reads, also of another module, unless they
+    say how much is kept; those of modules go to the module.
     """
     spec = _spec(topology)
     depots = {source.depot for source in definition.topology(name).sources}
     regular = sorted(depot for depot in depots if definition.source_depot(depot).tick_millis is None)
-    targets = {"topology": [name], "depot": regular, "module": [""], "pstate": []}
-    found = _checked(spec.get("options"), lambda scope: [(scope, target) for target in targets[scope]])
+
+    def places(option: Option) -> list[tuple[Scope, str]]:
+        if option.scope != "depot":
+            return [(option.scope, name if option.scope == "topology" else "")]
+        found = [depot for depot in regular if not (option.is_of_owner and depot in definition.mirrors)]
+        if not found and regular:
+            definition.optioned_depot(regular[0], [option.name])
+        if not found:
+            raise OptionError(
+                f"{option.name} has no effect: {name} reads no depot that has records", option=option.name
+            )
+        return [("depot", depot) for depot in found]
+
+    found = _checked(spec.get("options"), places)
     if spec.get("paused") is None:
         return found
     return replace(found, settings={**found.settings, ("topology", name, PAUSED): bool(spec["paused"])})
@@ -117,17 +129,17 @@ def module_settings(module: Document) -> Wanted:
     return _checked(_spec(module).get("options"), lambda _: [("module", "")])
 
 
-def _checked(given: Any, places: Any) -> Wanted:
+def _checked(given: Any, places: Callable[[Option], list[tuple[Scope, str]]]) -> Wanted:
+    """Options that a resource names, at the places that they have; what is wrong with one leaves only that one out."""
     settings: dict[OptionTarget, Any] = {}
     faults = []
     for name, value in (given or {}).items():
         try:
             option = options.find_option(name)
             checked = options.check_value(name, _typed(value, option.type))
+            settings |= {(scope, target, name): checked for scope, target in places(option)}
         except OptionError as error:
             faults.append(str(error))
-            continue
-        settings |= {(scope, target, name): checked for scope, target in places(option.scope)}
     return Wanted(settings, tuple(faults))
 
 
