@@ -4,6 +4,8 @@ PY := .venv/bin/python
 COVERAGE_MIN ?= 96
 # A test file stays in one process, since its fixtures are shared. Three processes on two cores: a third of the time is waiting.
 PYTEST := -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
+# Tests write, sync and delete many small files: in memory, where 6 GB of it are free for files.
+TEST_TMP := $(shell df -k --output=avail /dev/shm 2>/dev/null | awk 'END { print ($$1 > 6000000) ? "/dev/shm" : "'"$${TMPDIR:-/tmp}"'" }')
 MINUTES ?= 60
 export TIDEMILL_CACHE ?= $(HOME)/.cache/tidemill
 # Where it is set, each of the many processes of the tests compiles all modules again.
@@ -38,14 +40,14 @@ test: setup ## all tests (real Spark, a real MinIO server, a real Apache Kafka b
 	@bash scripts/minio.sh >/dev/null
 	@sh scripts/chromium.sh >/dev/null
 	@bash scripts/kafka.sh >/dev/null
-	$(PY) $(PYTEST)
+	TMPDIR=$(TEST_TMP) $(PY) $(PYTEST)
 
 coverage: setup ## all tests, and how much of the code they run; fails below COVERAGE_MIN percent; TESTS= names some only
 	@bash scripts/minio.sh >/dev/null
 	@sh scripts/chromium.sh >/dev/null
 	@bash scripts/kafka.sh >/dev/null
 	$(PY) -m coverage erase
-	$(PY) -m coverage run $(PYTEST) $(TESTS)
+	TMPDIR=$(TEST_TMP) $(PY) -m coverage run $(PYTEST) $(TESTS)
 	$(PY) -m coverage combine --quiet
 	$(PY) -m coverage report --fail-under=$(COVERAGE_MIN)
 

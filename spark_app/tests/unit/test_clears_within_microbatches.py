@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -25,12 +24,6 @@ COUNTED = {
 
 
 _NUMBERS = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[InProcessCluster]:
-    with InProcessCluster.create() as cluster:
-        yield cluster
 
 
 @pytest.mark.parametrize("is_written_before", [False, True], ids=["committed", "written before"])

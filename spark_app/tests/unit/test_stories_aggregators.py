@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -28,12 +27,6 @@ from tidemill import (
 from tidemill.values.data import route
 
 _NUMBERS = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[InProcessCluster]:
-    with InProcessCluster.create() as cluster:
-        yield cluster
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -32,12 +31,6 @@ from tidemill.leader.report import RunnerState
 
 _NUMBERS = itertools.count()
 BEGINNING = MicrobatchSourceOptions.start_from_beginning()
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[InProcessCluster]:
-    with InProcessCluster.create() as cluster:
-        yield cluster
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import threading
-from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path as Folder
 from typing import Any
@@ -39,12 +38,6 @@ from tidemill import (
 )
 
 _NUMBERS = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[InProcessCluster]:
-    with InProcessCluster.create() as cluster:
-        yield cluster
 
 
 @pytest.fixture

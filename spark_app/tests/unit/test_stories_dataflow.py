@@ -32,12 +32,6 @@ from tidemill import (
 _NUMBERS = itertools.count()
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[InProcessCluster]:
-    with InProcessCluster.create() as cluster:
-        yield cluster
-
-
 @pytest.fixture
 def name() -> str:
     return f"Dataflow{next(_NUMBERS)}"

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
-import pytest
 from stories import Story
 
 from tidemill import Agg, Block, Depot, Expr, InProcessCluster, Ops, Path
 
 LEFT = [["left", "a", 1], ["left", "b", 2], ["left", "c", 3]]
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[InProcessCluster]:
-    with InProcessCluster.create() as cluster:
-        yield cluster
 
 
 def side(kind: str, value: str) -> Block:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -26,12 +25,6 @@ from tidemill import (
 )
 
 _NUMBERS = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[InProcessCluster]:
-    with InProcessCluster.create() as cluster:
-        yield cluster
 
 
 @pytest.fixture
