@@ -162,16 +162,16 @@ def test_each_record_is_appended_once_when_the_process_dies_around_an_append(
     real, left = DepotOutput._append, [at]
     monkeypatch.setattr(depot_input, "BATCH_RECORDS", 10)  # so that there are several appends
 
-    def dying(self: DepotOutput, *arguments: Any) -> int:
+    def dying(*arguments: Any) -> int:
         left[0] -= 1
         if left[0] == 0 and not after:
             raise Killed
-        sequence = real(self, *arguments)
+        sequence = real(*arguments)
         if left[0] == 0:
             raise Killed
         return sequence
 
-    monkeypatch.setattr(DepotOutput, "_append", dying)
+    monkeypatch.setattr(DepotOutput, "_append", staticmethod(dying))
     with pytest.raises(Killed):
         copying(store).run()
     TaskGraph.resume("copy", store).run()
@@ -184,7 +184,8 @@ def publish(store: str, numbers: int) -> int:
     forget_stores()
     output = DepotOutput(open_store(store), "copy")
     try:
-        return output.append_all(DepotSink("Flows", "*out"), 1, 0, 0, [pl.DataFrame({"value": range(numbers)})])
+        sink = DepotSink("Flows", "*out")
+        return output.append_all(sink, 1, 0, 0, output.columns(sink, [pl.DataFrame({"value": range(numbers)})]))
     finally:
         output.close()
 

@@ -53,8 +53,8 @@ def partitions_of(
     """
     check_takes_appends(depot)
     count = columns.length(records)
-    if depot.fields and count:
-        return route_column(field_keys(depot, records, first), partitions)
+    if depot.fields:
+        return route_column(field_keys(depot, records, first), partitions) if count else np.zeros(0, dtype=np.int32)
     if depot.is_global or partitions == 1:
         return np.zeros(count, dtype=np.int32)
     if depot.partitioner == "random":

@@ -11,6 +11,7 @@ import polars as pl
 from tidemill.values.errors import (
     BadInput,
     CorruptState,
+    RecordRefused,
     RetryableError,
     TidemillError,
     UserCodeError,
@@ -56,6 +57,16 @@ def placing(name: str) -> Iterator[None]:
         yield
     except BadInput as error:
         raise BadInput(f"A batch of {name} cannot be sent on: {error}.") from error
+
+
+@contextmanager
+def appending(name: str, channel: int, advice: str) -> Iterator[None]:
+    """What a depot says of a row that it does not take, said with the node that gave it."""
+    try:
+        yield
+    except RecordRefused as error:
+        text = f"{name}, channel {channel}, gave what its depot does not take. {error} {advice}"
+        raise RecordRefused(text, **error.context) from error
 
 
 def sample_of(batches: Sequence[Any]) -> str:

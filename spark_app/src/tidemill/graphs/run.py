@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import cloudpickle
 import polars as pl
@@ -20,7 +20,7 @@ from tidemill.graphs.dataset import FOLDER as DATASETS
 from tidemill.graphs.dataset import RECORD, Dataset, DatasetObject, DatasetRecord, record_key
 from tidemill.graphs.dataset_readers import publish
 from tidemill.graphs.depot_output import DepotOutput
-from tidemill.graphs.failures import saving
+from tidemill.graphs.failures import appending, saving
 from tidemill.graphs.idleness import Idleness
 from tidemill.graphs.messages import ChannelId, Payload, StepResult, StepWork
 from tidemill.graphs.nodes import DatasetSink, DepotSink, GraphDefinition, TaskNode
@@ -31,6 +31,7 @@ from tidemill.graphs.windowed_dataset import window_id
 from tidemill.journal.clock import Clock
 from tidemill.store.log import wait_for
 from tidemill.store.objects import NotFound, ObjectStore
+from tidemill.values.columns import Column
 from tidemill.values.errors import BadInput, CorruptState, Fenced, StoreRestored, TidemillError, invariant
 from tidemill.values.ids import nonce
 
@@ -46,6 +47,10 @@ IDLE_SECONDS = (0.01, 0.25)
 """How long a graph waits that found nothing to do: more each time, from the first to the second."""
 COLLECT_WAVES = 8
 """How often what channels made and need no more is deleted, where no checkpoint does it."""
+Waiting: TypeAlias = dict[ChannelId, list[Column]]
+"""The rows of each channel that wait for a depot, as it takes them."""
+_NOT_KEPT = "Mend what makes it, and start the program again: it goes on from its last checkpoint, which has it not."
+_KEPT = "Its checkpoint has this row: update the depot's module so that it takes it, or give the graph another id."
 
 
 class GraphPlacement(Protocol):
@@ -199,7 +204,7 @@ class GraphRun:
         self._checkpoint_wave = waves.wave
         self._clean(left)
         self._placement.go_on(states)
-        self._publish_staged(waves)
+        self._publish_staged(waves, self._waiting(waves, _KEPT))
         found: Waves = waves
         return found
 
@@ -240,6 +245,7 @@ class GraphRun:
     def _take_checkpoint(self, waves: Waves, kind: Kind = "checkpoint") -> RunEntry:
         """Write the state, then the entry that makes it count; then what the one before alone named may go."""
         begin = time.perf_counter()
+        waiting = self._waiting(waves, _NOT_KEPT)  # a row that a depot refuses would come again with the checkpoint
         content, frames = self._dumped(waves)
         key = f"{self._folder}/checkpoints/{waves.wave:08d}-{nonce()}"
         self._store.create(key, sealed(key, content))
@@ -249,7 +255,7 @@ class GraphRun:
         for each in set(before) - set(self._kept):
             self._store.delete(each)
         self._placement.collect(self._kept)
-        self._publish_staged(waves)
+        self._publish_staged(waves, waiting)
         self._checkpoint_seconds += time.perf_counter() - begin
         return entry
 
@@ -265,19 +271,32 @@ class GraphRun:
                     cloudpickle.dumps(state)
             raise
 
-    def _publish_staged(self, waves: Waves) -> None:
+    def _waiting(self, waves: Waves, advice: str) -> Waiting:
+        """What waits for depots. Raises RecordRefused, with the advice, where one of them does not take a row of it, or
+        of what is on its way to it.
+        """
+        found: Waiting = {}
+        for node, sink in [(node, node.sink) for node in self._definition.tasks if isinstance(node.sink, DepotSink)]:
+            for number in range(node.channels):
+                progress = waves.channels[node.id, number]
+                coming = (sent.payload for queue in progress.inbox.values() for sent in queue)
+                with appending(node.name, number, advice):
+                    found[node.id, number] = self._output.columns(sink, map(self._placement.frame, progress.staged))
+                    self._output.columns(sink, map(self._placement.frame, coming))
+        return found
+
+    def _publish_staged(self, waves: Waves, waiting: Waiting) -> None:
         """Publish what the checkpoint holds for depots and windows, and forget it: the next checkpoint counts it."""
         for node in self._definition.tasks:
             if isinstance(node.sink, DepotSink):
-                self._append_staged(waves, node, node.sink)
+                self._append_staged(waves, node, node.sink, waiting)
             elif node.keeps_windows:
                 self._publish_windows(waves, node)
 
-    def _append_staged(self, waves: Waves, node: TaskNode, sink: DepotSink) -> None:
+    def _append_staged(self, waves: Waves, node: TaskNode, sink: DepotSink, waiting: Waiting) -> None:
         for number in range(node.channels):
-            progress = waves.channels[node.id, number]
-            frames = map(self._placement.frame, progress.staged)
-            progress.published = self._output.append_all(sink, node.id, number, progress.published, frames)
+            progress, columns = waves.channels[node.id, number], waiting.pop((node.id, number))
+            progress.published = self._output.append_all(sink, node.id, number, progress.published, columns)
             progress.staged, progress.staged_rows = [], 0
 
     def _ended_windows(self, waves: Waves) -> int:

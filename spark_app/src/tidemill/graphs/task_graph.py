@@ -20,13 +20,13 @@ import pyarrow as pa
 
 from tidemill.api.locations import caller_location
 from tidemill.api.topology import MicrobatchSourceOptions
-from tidemill.clients.module import ModuleClient
 from tidemill.cluster.stores import absolute_url
 from tidemill.depot.producer_names import check_own_name
 from tidemill.graphs import explaining
 from tidemill.graphs.checks import faults_of
 from tidemill.graphs.dataset import Dataset, KVDataset, RangeDataset
 from tidemill.graphs.dataset_readers import DatasetReader
+from tidemill.graphs.depot_output import check_takes_rows
 from tidemill.graphs.drawing import drawn
 from tidemill.graphs.executor import Relay
 from tidemill.graphs.executors.windows import WindowExecutor
@@ -357,13 +357,13 @@ class TaskGraph(ReadsFrames):
         """Append rows to a module's depot in the graph's store, each exactly once, whatever dies: dicts, or the values
         of the one column `value`. They are appended after each checkpoint.
         """
-        at = caller_location()
+        at, sink = caller_location(), DepotSink(module, depot)
         try:
-            ModuleClient(open_store(self.store), module).definition().depot(depot)
+            check_takes_rows(open_store(self.store), sink)
         except BadInput as error:
             self._faults.append(Fault(str(at), f"{OUTPUT_DEPOT}: {error}"))
         arguments = (Relay(), parallelism, partition_key or {}, ip)
-        return self._new_task(OUTPUT_DEPOT, sources, DepotSink(module, depot), arguments, {})
+        return self._new_task(OUTPUT_DEPOT, sources, sink, arguments, {})
 
     def _new_task(
         self,
@@ -464,6 +464,7 @@ class TaskGraph(ReadsFrames):
             DefinitionError: as `initialize`, which is called if it was not.
             UserCodeError: a function of the graph raised; the text has node, channel and a sample of the batch.
             BadInput: a batch has no such partition key, or a file other rows than its first ones.
+            RecordRefused: a depot does not take a row; nothing since the last checkpoint was appended.
             UnknownName: a Dataset that the graph reads was deleted, or is to be.
             Fenced: another process resumed this graph. StoreUnavailable: the store does not answer.
             NotConfluent: with `check_confluence`, an executor gives different results for the same rows; the text has
