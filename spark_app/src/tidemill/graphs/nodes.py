@@ -200,8 +200,9 @@ class GraphDefinition:
 
     @property
     def marks(self) -> list[str]:
-        """Of each file that is read, what tells it from another one of its name and size."""
-        return [file.mark for node in self.inputs for file in getattr(node.reader, "files", ())]
+        """Of files and frames that are read, what tells them from others of their names and sizes."""
+        files = [file.mark for node in self.inputs for file in getattr(node.reader, "files", ())]
+        return [*files, *filter(None, (getattr(node.reader, "mark", "") for node in self.inputs))]
 
     @property
     def tasks(self) -> list[TaskNode]:

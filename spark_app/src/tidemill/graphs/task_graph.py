@@ -228,8 +228,9 @@ class TaskGraph(ReadsFrames):
     ) -> int:
         """Frames (Polars or Arrow) of this program: one, a list, or an iterator, which may have no end.
 
-        An iterator is read by one channel, on the engine "local" only, and its graph cannot be resumed: where it failed
-        or was killed, make it anew, and under another id if it had appended to a depot.
+        A program that goes on needs equal frames in the same order, where there are several; of a single one it has
+        the rows that it had. An iterator is read by one channel, on the engine "local" only, and its graph cannot be
+        resumed: where it failed or was killed, make it anew, and under another id if it had appended to a depot.
         """
 
         def read() -> Reader:
@@ -492,7 +493,7 @@ class TaskGraph(ReadsFrames):
         shape = hashlib.sha256("\n".join([self.explain(), *self._definition.marks]).encode()).hexdigest()[:16]
         newest = RunLog(store, self.id).newest()
         if newest is not None and newest.shape != shape:
-            text = f"The graph {self.id} in {self.store} is another one than this, or its files were others"
+            text = f"The graph {self.id} in {self.store} is another one than this, or its files were others, or its frames"
             raise BadInput(f"{text}; give this one another id.")
         published = (
             newest is not None and bool(newest.checkpoints) and any(n.publishes_early for n in self._definition.tasks)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import polars as pl
 import pyarrow as pa
 
+from tidemill.graphs.inputs.frame_marks import mark_of
 from tidemill.graphs.nodes import Cursor
 from tidemill.values.errors import BadInput
 
@@ -32,6 +34,13 @@ class FrameInput:
     @property
     def schema(self) -> dict[str, pl.DataType] | None:
         return dict(self.frames[0].schema) if self.frames else None
+
+    @cached_property
+    def mark(self) -> str:
+        """What tells the frames from others of their number and size, of which a run that goes on would mix the rows;
+        "" of a single one, which is read whole before a checkpoint or behind it.
+        """
+        return mark_of(self.frames) if len(self.frames) > 1 else ""
 
     @property
     def batch_bytes(self) -> int:
