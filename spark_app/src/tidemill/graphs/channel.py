@@ -103,6 +103,7 @@ class LiveChannel:
         if isinstance(read, LazyBatch) and function is not None and self._works_lazily:
             found = self._made_lazily(function, read)
             if found is not None:
+                read.check()
                 return found.height, [found]
         batch = read.collect() if isinstance(read, LazyBatch) else read
         if batch is None or function is None:

@@ -19,25 +19,34 @@ Cursor: TypeAlias = Any
 BatchFunction: TypeAlias = Callable[[pl.DataFrame], pl.DataFrame]
 
 
+def _nothing_to_check() -> None:
+    """Values that are made of bytes that were read."""
+
+
 @dataclass(frozen=True)
 class LazyBatch:
     """A batch whose values are not made yet: what a batch function does not want is never made. `bytes` in the file;
-    `place` says where that is. `is_part`: the next one is read in the same wave.
+    `place` says where that is. `is_part`: the next one is read in the same wave. `check` raises BadInput where what the
+    values were made of is not what it was; call it behind that.
     """
 
     frame: pl.LazyFrame
     bytes: int
     place: str
     is_part: bool = False
+    check: Callable[[], None] = _nothing_to_check
 
     def collect(self) -> pl.DataFrame:
-        """All rows. Raises BadInput where they are not of the types that they should have."""
+        """All rows. Raises BadInput where they are not of the types that they should have, or `check` does."""
         try:
-            return self.frame.collect()
+            found = self.frame.collect()
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+            self.check()
             reason = str(error).splitlines()[0]
             advice = "Name the types of columns with schema=, as schema={'price': pl.Float64}."
             raise BadInput(f"{self.place} is not as the first rows are: {reason}. {advice}") from error
+        self.check()
+        return found
 
 
 class Reader(Protocol):

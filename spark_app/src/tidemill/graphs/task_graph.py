@@ -493,8 +493,8 @@ class TaskGraph(ReadsFrames):
         shape = hashlib.sha256("\n".join([self.explain(), *self._definition.marks]).encode()).hexdigest()[:16]
         newest = RunLog(store, self.id).newest()
         if newest is not None and newest.shape != shape:
-            text = f"The graph {self.id} in {self.store} is another one than this, or its files were others, or its frames"
-            raise BadInput(f"{text}; give this one another id.")
+            text = f"The graph {self.id} in {self.store} is another one than this, or its files were others, or its"
+            raise BadInput(f"{text} frames; give this one another id.")
         published = (
             newest is not None and bool(newest.checkpoints) and any(n.publishes_early for n in self._definition.tasks)
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,6 +23,11 @@ _CHANGED = (
 PLACES, PLACE_BYTES = 16, 4 * 1024
 MARKS_MAX = 10_000
 """Files whose marks a process remembers, some 300 bytes each."""
+SETTLED_NS = 2_000_000_000
+"""How long ago a file must have changed for its mark to be remembered: a file system may give what is written twice
+within some milliseconds, or within two seconds, one time.
+"""
+_marks: dict[tuple[int, ...], str] = {}
 
 
 @dataclass(frozen=True)
@@ -54,23 +60,28 @@ class SourceFile:
 
     def check(self) -> None:
         """Raises BadInput where a file of this machine is gone, shorter, or another one than the graph was defined on:
-        for those who read it by its path.
+        for those who read it by its path. An object of a bucket is compared by who reads it.
         """
-        with self._opened():
-            pass
+        if not self.bucket:
+            with self._opened():
+                pass
 
     @contextmanager
     def _opened(self) -> Iterator[int]:
+        """The file, which is the same one before and after what is done with it."""
         try:
             with open(self.path, "rb", buffering=0) as file:
-                stat = os.fstat(file.fileno())
-                if stat.st_size < self.size:  # who looks for the end of a row would look for ever
-                    raise BadInput(f"{self.path} is shorter than it was when the graph was defined.")
-                if self.mark and _mark(self.path, self.size, stat.st_mtime_ns, stat.st_ino) != self.mark:
-                    raise BadInput(f"{self.path} {_CHANGED}")
+                self._compare(file.fileno())
                 yield file.fileno()
+                self._compare(file.fileno())
         except OSError as error:
             raise BadInput(f"{self.path} cannot be read: {error.strerror}.") from error
+
+    def _compare(self, file: int) -> None:
+        if os.fstat(file).st_size < self.size:  # who looks for the end of a row would look for ever
+            raise BadInput(f"{self.path} is shorter than it was when the graph was defined.")
+        if self.mark and _mark(file, self.size) != self.mark:
+            raise BadInput(f"{self.path} {_CHANGED}")
 
     def _read_there(self, start: int, length: int) -> bytes:
         try:
@@ -120,19 +131,31 @@ def _in_folder(bucket: str, key: str) -> list[SourceFile]:
 
 def _here(path: Path) -> SourceFile:
     try:
-        stat = path.stat()
-        return SourceFile("", str(path), stat.st_size, _mark(str(path), stat.st_size, stat.st_mtime_ns, stat.st_ino))
+        with open(path, "rb", buffering=0) as file:
+            size = os.fstat(file.fileno()).st_size
+            return SourceFile("", str(path), size, _mark(file.fileno(), size))
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror}.") from error
 
 
-@lru_cache(MARKS_MAX)
-def _mark(path: str, size: int, _mtime_ns: int, _inode: int) -> str:
-    """The mark of the first `size` bytes of a file; looked at anew once the file was written, or is another one."""
+def _mark(file: int, size: int) -> str:
+    """The mark of the first `size` bytes of an open file; looked at anew once it was written, or is another one."""
+    stat = os.fstat(file)
+    # Who writes may set the time of that as he likes, as copies do, but not the time of the last change.
+    known = (stat.st_dev, stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns, size)
+    found = _marks.get(known)
+    if found is None:
+        found = _made_mark(file, size)
+        if time.time_ns() - stat.st_ctime_ns > SETTLED_NS:
+            if len(_marks) >= MARKS_MAX:
+                _marks.clear()
+            _marks[known] = found
+    return found
+
+
+def _made_mark(file: int, size: int) -> str:
     places = sorted({place * max(0, size - PLACE_BYTES) // (PLACES - 1) for place in range(PLACES)})
-    with open(path, "rb", buffering=0) as file:
-        found = [_pread(file.fileno(), place, min(PLACE_BYTES, size - place)) for place in places]
-    return checksum_of(b"".join(found))
+    return checksum_of(b"".join(_pread(file, place, min(PLACE_BYTES, size - place)) for place in places))
 
 
 def _pread(file: int, start: int, length: int) -> bytes:

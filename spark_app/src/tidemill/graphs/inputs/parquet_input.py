@@ -95,7 +95,8 @@ class ParquetInput:
         file = self.files[chosen[0].file]
         lazy = self._scanned(file, chosen) if self.is_local else self._loaded(file, chosen)
         lazy = lazy if self.predicate is None else lazy.filter(self.predicate)
-        batch = LazyBatch(lazy.select(self.columns), size, f"{file.path} from row {chosen[0].first} on")
+        place = f"{file.path} from row {chosen[0].first} on"
+        batch = LazyBatch(lazy.select(self.columns), size, place, check=file.check)
         return batch, (stop, end) if stop < end else None
 
     def sample(self) -> pl.DataFrame:
