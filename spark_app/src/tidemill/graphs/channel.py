@@ -18,7 +18,7 @@ from tidemill.graphs.failures import calling, placing
 from tidemill.graphs.given_functions import GivenFunctions, with_functions
 from tidemill.graphs.inputs.frame_input import frame_from
 from tidemill.graphs.messages import SentBatch, StepResult, StepWork
-from tidemill.graphs.nodes import DatasetSink, Edge, Follower, GraphDefinition, InputNode, LazyBatch, TaskNode
+from tidemill.graphs.nodes import Cursor, DatasetSink, Edge, Follower, GraphDefinition, InputNode, LazyBatch, TaskNode
 from tidemill.graphs.partitions import Pieces, split
 from tidemill.graphs.windowed_dataset import WindowWriter
 from tidemill.store.objects import ObjectStore
@@ -85,17 +85,24 @@ class LiveChannel:
         assert isinstance(self.node, InputNode)
         cursor, is_part, size, rows, frames = work.cursor, True, 0, 0, list[pl.DataFrame]()
         while is_part:
-            read, cursor = self.node.reader.read(cursor)
-            is_part = isinstance(read, LazyBatch) and read.is_part
-            size += 0 if read is None else read.bytes if isinstance(read, LazyBatch) else int(read.estimated_size())
-            found, made = self._made(self.node, read)
-            rows, frames = rows + found, frames + made
+            cursor, is_part, read_bytes, read_rows, made = self._piece(self.node, cursor)
+            size, rows, frames = size + read_bytes, rows + read_rows, frames + made
         reader = self.node.reader
         return {
             "cursor": cursor, "has_ended": cursor is None, "messages": tuple(self._sent(frames)), "bytes_read": size,
             "rows_in": rows, "rows_out": sum(frame.height for frame in frames),
             "behind": reader.behind(cursor) if isinstance(reader, Follower) else 0,
         }  # fmt: skip
+
+    def _piece(self, node: InputNode, cursor: Cursor) -> tuple[Cursor, bool, int, int, list[pl.DataFrame]]:
+        """Where to go on and whether in this wave, the bytes and rows that were read, and what is made of them.
+
+        What was read itself is gone when the next piece is, which takes its memory.
+        """
+        read, cursor = node.reader.read(cursor)
+        size = 0 if read is None else read.bytes if isinstance(read, LazyBatch) else int(read.estimated_size())
+        is_part = isinstance(read, LazyBatch) and read.is_part
+        return cursor, is_part, size, *self._made(node, read)
 
     def _made(self, node: InputNode, read: pl.DataFrame | LazyBatch | None) -> tuple[int, list[pl.DataFrame]]:
         """How many rows were read, and what the batch function makes of them."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any
 
 import polars as pl
 
 from tidemill.graphs.channel import LiveChannel
+from tidemill.graphs.freed_memory import give_back_memory
 from tidemill.graphs.messages import ChannelId, StepResult, StepWork
 from tidemill.graphs.nodes import GraphDefinition
 from tidemill.graphs.waves import Waves
@@ -24,13 +25,18 @@ class LocalPlacement:
         self._store = store
         self._live: dict[ChannelId, LiveChannel] = {}
         self._states: dict[ChannelId, Any] = {}
-        self._pool = ThreadPoolExecutor(threads or os.cpu_count() or 1, thread_name_prefix="tidemill-graph")
+        self._size = threads or os.cpu_count() or 1
+        self._pool = _taken_pool(self._size)
+        self._steps: list[Future[StepResult]] = []
 
     def run(self, works: Sequence[StepWork]) -> list[StepResult]:
         """The results of a wave, in the order of its works. The first error is raised when all steps have ended."""
-        futures = [self._pool.submit(self._step, work) for work in works]
-        wait(futures)
-        return [future.result() for future in futures]
+        self._steps = [self._pool.submit(self._step, work) for work in works]
+        wait(self._steps)
+        results = [step.result() for step in self._steps]
+        self._steps = []
+        give_back_memory(behind=sum(result.bytes_read for result in results))
+        return results
 
     def _step(self, work: StepWork) -> StepResult:
         live = self._live.get(work.channel)
@@ -67,5 +73,26 @@ class LocalPlacement:
         return found
 
     def close(self) -> None:
-        """Ends the threads."""
-        self._pool.shutdown()
+        """Leaves the threads to the next graph of this process, when they have ended what they do."""
+        wait(self._steps)
+        self._steps = []
+        _leave_pool(self._size, self._pool)
+
+
+_PoolKey = tuple[int, int]
+_left: dict[_PoolKey, ThreadPoolExecutor] = {}
+"""By process and number of threads: what a graph left. The allocator of Polars has memory for each thread, and keeps
+what is free of it for seconds: with threads of its own each graph of a program would take new memory.
+"""
+
+
+def _taken_pool(size: int) -> ThreadPoolExecutor:
+    """Threads that no other graph has now: a step may itself run a graph, and wait for it."""
+    found = _left.pop((os.getpid(), size), None)
+    return found or ThreadPoolExecutor(size, thread_name_prefix="tidemill-graph")
+
+
+def _leave_pool(size: int, pool: ThreadPoolExecutor) -> None:
+    kept = _left.setdefault((os.getpid(), size), pool)
+    if kept is not pool:
+        pool.shutdown()

@@ -19,6 +19,7 @@ import polars as pl
 from tidemill.graphs.channel import LiveChannel
 from tidemill.graphs.checkpoints import FrameStore
 from tidemill.graphs.failures import saving
+from tidemill.graphs.freed_memory import give_back_memory
 from tidemill.graphs.messages import ChannelId, StepResult, StepWork
 from tidemill.graphs.nodes import GraphDefinition
 from tidemill.graphs.run_log import graph_folder
@@ -107,6 +108,7 @@ class _Bench:
                 # The task that was lost did its works in this order: this one was under way, those behind it were not.
                 result, is_again = replace(self._step(work, key), is_repeated=is_again), False
             found.append(result)
+        give_back_memory(behind=sum(result.bytes_read for result in found))
         return found
 
     def forget(self, channels: Iterable[ChannelId]) -> None:
