@@ -428,6 +428,8 @@ class Writer:
             text += self.nodes(place, 1) if self.chance(3) else ""
             if self.counted and self.chance(2):
                 text += self._read_temporary(place) + self.state_at_end(place)
+        if place.is_zero and self.chance(3):  # the rows once more, when all blocks are done
+            text += self.rows(microbatch, kind, place) + self.nodes(place, 2) + self.state_at_end(place)
         return text
 
     def state_at_end(self, place: Place) -> str:

@@ -59,6 +59,27 @@ def test_post_agg_runs_once_on_task_0_with_the_sum_when_the_final_partitioner_is
 
 
 @places
+@pytest.mark.parametrize("is_static", [True, False])
+def test_an_explode_sees_what_a_block_wrote_when_it_follows_the_block(
+    tmp_path: Any, tasks: int, threads: int, as_bytes: bool, is_static: bool
+) -> None:
+    def build(mb: Any) -> None:
+        add = Path.key("*v").null_to_val(0).term(Ops.PLUS, 1)
+        block = Block.explode_microbatch("*mb").out("*v").all_partition().local_transform("$$n", add)
+        mb.pstate("$$n", PState.map_schema(int, int))
+        chain = exploded(mb).batch_block(block)
+        if not is_static:
+            chain = chain.if_true(Expr(Ops.EQUAL, 1, 1), Block.batch_block(Block.each(Ops.IDENTITY, 1).out("*one")))
+        rows = chain.explode_microbatch("*mb").out("*v").local_select("$$n", Path.key("*v")).out("*n")
+        rows.macro(note("*v", "*n"))
+
+    attempts = Attempts(tmp_path, module_of(build), tasks, threads, as_bytes=as_bytes)
+    attempts.feed("*d", [1, 2, 3, 1])
+    attempts.attempt()
+    assert sorted(sum(log_of(attempts).values(), [])) == [[1, 2], [1, 2], [2, 1], [3, 1]]
+
+
+@places
 def test_post_agg_runs_on_every_task_with_zero_values_when_rows_reach_few(
     tmp_path: Any, tasks: int, threads: int, as_bytes: bool
 ) -> None:

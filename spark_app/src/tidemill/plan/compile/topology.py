@@ -19,7 +19,7 @@ from tidemill.plan.branches import explicit_block, explicit_source
 from tidemill.plan.compile.graph import GraphBuilder
 from tidemill.plan.compile.liveness import live_behind
 from tidemill.plan.compile.order import leaves, merging_trees, ordered_points
-from tidemill.plan.compile.schedule import certain_operators, schedule_of, with_waits
+from tidemill.plan.compile.schedule import certain_operators, predecessors_of, schedule_of, with_waits
 from tidemill.plan.compile.segments import segments_of
 from tidemill.plan.steps import step_of
 from tidemill.values.errors import BadInput, DefinitionError, Fault, UnknownName, message_of
@@ -361,6 +361,7 @@ def _with_direct_explodes(
     """
     certain = certain_operators(operators, following, regions)
     is_static = schedule_of(operators, following, regions) is not None
+    before = predecessors_of(following)
     changed: list[Any] = list(operators)
     explodes: dict[int, list[int]] = {}
     for operator in operators:
@@ -369,14 +370,16 @@ def _with_direct_explodes(
         is_free = not set(live[operator.id]) - set(operator.outs)
         region = regions[operator.region]
         is_complete = not operator.temp or region.kind == "block"  # when the region starts
-        if is_free and is_complete and (is_static or _is_first(operator.id, region, regions, operators)):
+        is_early = not _follows_block(operator.id, region.start, before) if region.kind == "source" else is_static
+        if is_free and is_complete and is_early:
             changed[operator.id] = replace(operator, is_direct=True)
             explodes.setdefault(operator.region, []).append(operator.id)
     regions = tuple(replace(region, explodes=tuple(explodes.get(region.id, ()))) for region in regions)
     return tuple(changed), regions
 
 
-def _is_first(number: int, region: pg.Region, regions: Sequence[pg.Region], operators: Sequence[pg.Operator]) -> bool:
-    """Whether the explode belongs to what a source does in the first superstep, before any batch block."""
-    enters = [op.id for op in operators if isinstance(op, pg.Enter) and op.region == region.id]
-    return region.kind == "source" and all(number < enter for enter in enters)
+def _follows_block(number: int, start: int, before: Sequence[Sequence[int]]) -> bool:
+    """Whether one row reaches an operator when a batch block is done, and so not at once from the source's start."""
+    while before[number]:
+        number = before[number][0]
+    return number != start
