@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tidemill.definition.ownership import BY_HAND, Owner
-from tidemill.language.dataflow import DepotPartitioner, StartFrom
+from tidemill.language.dataflow import DepotPartitioner, Migration, StartFrom
 from tidemill.language.options import find_option
 from tidemill.values.call_checks import checked_name
 from tidemill.values.errors import OptionError, UnknownName
@@ -93,8 +93,8 @@ class StoredPState(Stored):
 
     @property
     def declared_migrations(self) -> tuple[tuple[tuple[str, ...], str], ...]:
-        """Location and ID of those that the code declares, oldest first."""
-        return tuple((made.location, made.id) for made in self.migrations if made.is_declared)
+        """Location and ID of those that the code declares, as `by_location`."""
+        return by_location(made for made in self.migrations if made.is_declared)
 
 
 @dataclass(frozen=True)
@@ -353,6 +353,13 @@ class StoredDefinition(Stored):
     def is_equal_to(self, other: StoredDefinition) -> bool:
         """Whether both declare the same: names, schemas, partitioners, sources, tasks. Ids and numbers do not count."""
         return self.tasks == other.tasks and _shape(self) == _shape(other)
+
+
+def by_location(migrations: Iterable[StoredMigration | Migration]) -> tuple[tuple[tuple[str, ...], str], ...]:
+    """Location and ID of each, those of one location oldest first: between locations the code has another order than
+    the updates that brought them.
+    """
+    return tuple(sorted(((made.location, made.id) for made in migrations), key=lambda made: made[0]))
 
 
 def plain_name(name: str) -> str:

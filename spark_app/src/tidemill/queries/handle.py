@@ -16,6 +16,7 @@ from tidemill.clients.topology import Reading, TopologyReader, reader_at
 from tidemill.definition.definition import StoredDefinition
 from tidemill.definition.migrating import with_steps
 from tidemill.definition.mirrors import bound, check_copies
+from tidemill.definition.stored import by_location
 from tidemill.engine.queries import Queries, QueryPlace
 from tidemill.engine.query_budget import QueryBounds
 from tidemill.engine.resources import infos
@@ -318,7 +319,7 @@ def _is_as_stored(definition: StoredDefinition, owner: str, declared: PStateDecl
         and stored.schema == declared.schema
         and stored.is_global == declared.is_global
         and stored.initial_value == declared.initial_value
-        and stored.declared_migrations == tuple((made.location, made.id) for made in declared.migrations)
+        and stored.declared_migrations == by_location(declared.migrations)
     )
 
 
