@@ -9,7 +9,20 @@ from typing import Any
 import pytest
 from faulty import Cases, Define, assert_one_fault
 
-from tidemill import BadInput, Block, Case, DefinitionError, Depot, Expr, Ops, PState, SubSource, emit_stream, operation
+from tidemill import (
+    BadInput,
+    Block,
+    Case,
+    DefinitionError,
+    Depot,
+    Expr,
+    Ops,
+    Path,
+    PState,
+    SubSource,
+    emit_stream,
+    operation,
+)
 
 cases = Cases()
 expect = cases.expect
@@ -121,6 +134,12 @@ def a_stream_of_a_plain_function(setup: Any, topologies: Any) -> None:
 @expect("out_stream has no each(…) of an @operation before it.")
 def a_stream_of_nothing(setup: Any, topologies: Any) -> None:
     source(setup, topologies).out_stream("odd", "oddAnchor", "*w")  # <- fault
+
+
+@expect("out_stream has no each(…) of an @operation before it.")
+def a_stream_of_a_select_from_a_value(setup: Any, topologies: Any) -> None:
+    chain = records(setup, topologies).local_select([1, 2], Path.all())
+    chain.out_stream("odd", "oddAnchor", "*o").out("*w")  # <- fault
 
 
 @expect("The stream of out_stream is a text, not None.")

@@ -14,6 +14,7 @@ from tidemill.language import dataflow
 from tidemill.language.dataflow import Const, Location, Node, Var
 from tidemill.language.emits import Streamed, values_of
 from tidemill.language.operations import Ops
+from tidemill.language.selecting import SelectFrom
 from tidemill.values.errors import Fault, message_of
 from tidemill.values.suggestions import SuggestingInstances
 
@@ -133,6 +134,8 @@ def _streamed(nodes: tuple[Node, ...]) -> _Streamed | None:
     """The operation at the end of a chain; None where something else is."""
     last = nodes[-1] if nodes else None
     if not isinstance(last, dataflow.Each) or last.function.kind != "operation":
+        return None
+    if isinstance(last.function.call, SelectFrom):  # a select of a value, which emits to no stream
         return None
     if last.function.call is values_of:  # it has streams already
         emits = next(filter(_is_streamed, reversed(nodes)))
