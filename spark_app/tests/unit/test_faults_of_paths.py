@@ -18,6 +18,7 @@ from tidemill import (
     Ops,
     Path,
     PState,
+    SortedRangeFromOptions,
     vectorized,
 )
 from tidemill.api.path import path_of
@@ -202,6 +203,30 @@ def range_of_a_set_to_another_type(setup: Any, topologies: Any) -> None:
 @expect("sorted_map_range_from_start in '$$counts' needs a whole number from 0 on.")
 def range_of_fewer_than_none(setup: Any, topologies: Any) -> None:
     records(setup, topologies).local_select("$$counts", Path.sorted_map_range_from_start(-1)).out("*c")  # <- fault
+
+
+@expect("The option include_end of sorted_map_range is True or False, not '*v'.")
+def end_that_a_variable_includes(setup: Any, topologies: Any) -> None:
+    path = Path.sorted_map_range("a", "c", include_end="*v")  # type: ignore[arg-type]  # <- fault
+    records(setup, topologies).local_select("$$counts", path).out("*c")
+
+
+@expect("sorted_set_range takes options behind its ends, not 2.")
+def range_with_a_number_in_place_of_options(setup: Any, topologies: Any) -> None:
+    path = Path.key("*k").sorted_set_range(1, 5, 2)  # <- fault
+    records(setup, topologies).local_select("$$sets", path).out("*s")
+
+
+@expect("sorted_map_range_to has no option include_start.")
+def range_with_the_options_of_another(setup: Any, topologies: Any) -> None:
+    path = Path.sorted_map_range_to("c", SortedRangeFromOptions.exclude_start())  # <- fault
+    records(setup, topologies).local_select("$$counts", path).out("*c")
+
+
+@expect("sorted_map_range_from is told twice how many elements it has at most: 1 and 2.")
+def range_with_two_amounts(setup: Any, topologies: Any) -> None:
+    path = Path.sorted_map_range_from("a", 1, max_amt=2)  # <- fault
+    records(setup, topologies).local_select("$$counts", path).out("*c")
 
 
 @expect("sorted_map_range_from in '$$counts' needs a whole number from 0 on.")

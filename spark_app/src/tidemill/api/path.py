@@ -7,7 +7,7 @@ from typing import Any
 
 from tidemill.api.arguments import arity_faults, takes_more, to_arg, to_args, to_navigator, to_plain_function
 from tidemill.api.locations import caller_location
-from tidemill.api.ranges import Options, amount_options, range_options
+from tidemill.api.ranges import Options, range_faults, range_options
 from tidemill.api.starters import starter
 from tidemill.language import dataflow
 from tidemill.language.dataflow import Location, Nav
@@ -60,10 +60,11 @@ class Path(SuggestingInstances):
         at = caller_location()
         return self._add(Nav(name, tuple(_to_path(path, at, found) for path in paths)), found)
 
-    def _range(self, name: str, args: tuple[Any, ...], options: Options) -> Path:
+    def _range(self, name: str, args: tuple[Any, ...], chosen: Any, given: Options) -> Path:
         """Add a sorted range; `max_amt` is recorded as an argument, so that a variable may give it."""
-        found: list[Fault] = []
         at = caller_location()
+        found = list(range_faults(name, chosen, given, at))
+        options = range_options(chosen, given)
         if options.get("max_amt") is not None:
             options = {**options, "max_amt": to_arg(options["max_amt"], at, found)}
         return self._add(Nav(name, to_args(args, at, found), tuple(sorted(options.items()))), found)
@@ -126,7 +127,7 @@ class Path(SuggestingInstances):
         `include_end=True` takes `end` in. A transform replaces that part by another map.
         """
         given = {"include_start": include_start, "include_end": include_end}
-        return self._range("sorted_map_range", (start, end), range_options(options, given))
+        return self._range("sorted_map_range", (start, end), options, given)
 
     @starter
     def sorted_map_range_from(
@@ -136,7 +137,7 @@ class Path(SuggestingInstances):
         Transforms as `sorted_map_range`.
         """
         given = {"max_amt": max_amt, "include_start": include_start}
-        return self._range("sorted_map_range_from", (start,), amount_options(options, given))
+        return self._range("sorted_map_range_from", (start,), options, given)
 
     @starter
     def sorted_map_range_from_start(self, max_amt: Any) -> Path:
@@ -151,7 +152,7 @@ class Path(SuggestingInstances):
         Transforms as `sorted_map_range`.
         """
         given = {"max_amt": max_amt, "include_end": include_end}
-        return self._range("sorted_map_range_to", (end,), amount_options(options, given))
+        return self._range("sorted_map_range_to", (end,), options, given)
 
     @starter
     def sorted_map_range_to_end(self, max_amt: Any) -> Path:
@@ -189,7 +190,7 @@ class Path(SuggestingInstances):
         replaces that part by another set.
         """
         given = {"include_start": include_start, "include_end": include_end}
-        return self._range("sorted_set_range", (start, end), range_options(options, given))
+        return self._range("sorted_set_range", (start, end), options, given)
 
     @starter
     def sorted_set_range_from(
@@ -199,7 +200,7 @@ class Path(SuggestingInstances):
         `sorted_set_range`.
         """
         given = {"max_amt": max_amt, "include_start": include_start}
-        return self._range("sorted_set_range_from", (start,), amount_options(options, given))
+        return self._range("sorted_set_range_from", (start,), options, given)
 
     @starter
     def sorted_set_range_from_start(self, max_amt: Any) -> Path:
@@ -214,7 +215,7 @@ class Path(SuggestingInstances):
         `sorted_set_range`.
         """
         given = {"max_amt": max_amt, "include_end": include_end}
-        return self._range("sorted_set_range_to", (end,), amount_options(options, given))
+        return self._range("sorted_set_range_to", (end,), options, given)
 
     @starter
     def sorted_set_range_to_end(self, max_amt: Any) -> Path:

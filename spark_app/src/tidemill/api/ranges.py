@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, TypeVar
 
 from tidemill.api.starters import starter
+from tidemill.language.dataflow import Location
+from tidemill.values.errors import Fault
 
 Options = dict[str, Any]
 _Self = TypeVar("_Self", bound="RangeOptions")
@@ -70,17 +73,31 @@ _DEFAULTS: Options = {"include_start": True, "include_end": False, "max_amt": No
 
 def range_options(options: Any, given: Options) -> Options:
     """All options of a range, which are the names in `given`: the defaults, what an options object says, and what
-    keywords say (None is not given).
+    keywords say (None is not given). Where there may be a greatest number of elements, `options` may be that number.
     """
-    chosen = {**(options.given if isinstance(options, RangeOptions) else {}), **_without_none(given)}
+    chosen = _without_none(given)
+    if isinstance(options, RangeOptions):
+        chosen = {**options.given, **chosen}
+    elif options is not None and "max_amt" in given:
+        chosen = {"max_amt": options, **chosen}
     return {**{name: _DEFAULTS[name] for name in given}, **chosen}
 
 
-def amount_options(options: Any, given: Options) -> Options:
-    """As `range_options`; anything else than an options object is the greatest number of elements."""
-    if options is not None and not isinstance(options, RangeOptions) and given["max_amt"] is None:
-        given = {**given, "max_amt": options}
-    return range_options(options, given)
+def range_faults(name: str, options: Any, given: Options, at: Location) -> Iterator[Fault]:
+    """What would be left out of the range, or taken for something else, without a word."""
+    is_number = options is not None and not isinstance(options, RangeOptions)
+    if is_number and "max_amt" not in given:
+        text = f"{name} takes options behind its ends, not {options!r}."
+        yield Fault(str(at), text, "Write include_end=True, or SortedRangeOptions.include_end().")
+    elif is_number and given["max_amt"] is not None:
+        text = f"{name} is told twice how many elements it has at most: {options!r} and {given['max_amt']!r}."
+        yield Fault(str(at), text, "Remove one of them.")
+    for option, value in range_options(options, given).items():
+        if option not in given and option != "max_amt":
+            yield Fault(str(at), f"{name} has no option {option}.", f"It has {', '.join(given)}.")
+        elif option != "max_amt" and not isinstance(value, bool):
+            text = f"The option {option} of {name} is True or False, not {value!r}."
+            yield Fault(str(at), text, "No variable can give it: choose between two ranges by if_true(…).")
 
 
 def _without_none(given: Options) -> Options:
