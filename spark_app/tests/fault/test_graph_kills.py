@@ -20,6 +20,7 @@ from tidemill import Dataset, Executor, Fenced, TaskGraph, UnknownName, UserCode
 from tidemill.graphs import checkpoints, run
 from tidemill.graphs.inputs.csv_input import CsvInput
 from tidemill.graphs.run_log import RunLog
+from tidemill.graphs.saved_graphs import check_graphs
 from tidemill.store.local import LocalStore
 from tidemill.store.urls import open_store
 
@@ -95,6 +96,7 @@ def test_the_result_is_that_of_a_clean_run_when_a_process_dies_at_any_write(sour
     expected, points, resumed = results(*clean), 0, 0
     for folder in kill_points(sources / "stores", sources, after):
         points += 1
+        assert check_graphs(open_store(str(folder)))[1] == []
         try:
             TaskGraph.resume("job", folder).run()
             resumed += 1

@@ -7,11 +7,20 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from tidemill.graphs.checkpoints import FRAME, names_of
+from tidemill.graphs.checkpoints import FRAME
 from tidemill.graphs.dataset import FOLDER as DATASETS
-from tidemill.graphs.dataset import RECORDS, DatasetObject, dataset_names, is_to_be_deleted, list_datasets, record_key
-from tidemill.graphs.run_log import RunEntry, RunLog, graph_names, log_prefix
-from tidemill.graphs.sealed import unsealed
+from tidemill.graphs.dataset import (
+    RECORDS,
+    DatasetObject,
+    DatasetRecord,
+    dataset_names,
+    is_to_be_deleted,
+    list_datasets,
+    record_key,
+)
+from tidemill.graphs.named_objects import Named, named_objects
+from tidemill.graphs.run_log import RunEntry, RunLog, graph_folder, graph_names, log_prefix
+from tidemill.graphs.sealed import not_written, unsealed
 from tidemill.journal.snapshot import checksum_of
 from tidemill.leader.backup import SavedPart
 from tidemill.leader.check import Finding
@@ -37,7 +46,10 @@ def saved_parts(store: ObjectStore) -> Iterator[SavedPart]:
             continue
         number, newest = head
         waves[name] = _checkpoint_wave(newest)
-        keys = dict.fromkeys(_needed(store, newest), "")
+        needed = _needed(store, newest)
+        if not needed and not newest.has_ended and newest.program and _head(store, name) != head:
+            raise NotFound(f"{newest.program} is gone: the graph {name} went on meanwhile.")
+        keys = {key: _checksum(named) for key, named in needed.items()}
         yield SavedPart(keys, log_prefix(name), number)
         for record in newest.datasets:
             if store.exists(record_key(record.id)):
@@ -59,15 +71,21 @@ def _head(store: ObjectStore, graph: str) -> tuple[int, RunEntry] | None:
         return None
 
 
-def _needed(store: ObjectStore, newest: RunEntry) -> list[str]:
-    """The program of a run that can be resumed, and of what its checkpoint consists."""
+def _needed(store: ObjectStore, newest: RunEntry) -> dict[str, list[Named]]:
+    """The program of a run that can be resumed, and of what its checkpoint consists, with what that says of each."""
     if not newest.program or not store.exists(newest.program):
-        return []
+        return {}
     if not newest.checkpoint or newest.kind == "finish":
-        return [newest.program]
-    names = names_of(unsealed(newest.checkpoint, store.get(newest.checkpoint)))
-    gone = {_folder(name) for name in names if _is_of_window(name) and not store.exists(name)}
-    return [newest.program, newest.checkpoint, *(name for name in names if _folder(name) not in gone)]
+        return {newest.program: []}
+    named = named_objects(unsealed(newest.checkpoint, store.get(newest.checkpoint)))
+    gone = {_folder(name) for name in named if _is_of_window(name) and not store.exists(name)}
+    kept = {name: each for name, each in named.items() if _folder(name) not in gone}
+    return {newest.program: [], newest.checkpoint: []} | kept
+
+
+def _checksum(named: list[Named]) -> str:
+    """That of a whole object, "" where it is not known."""
+    return next((each.checksum for each in named if isinstance(each, DatasetObject)), "")
 
 
 def _checkpoint_wave(newest: RunEntry) -> int:
@@ -128,6 +146,10 @@ def _object_faults(store: ObjectStore, name: str, each: DatasetObject) -> Iterat
     except NotFound:
         yield f"names {each.key}, which does not exist"
         return
+    yield from _content_faults(content, each)
+
+
+def _content_faults(content: bytes, each: DatasetObject) -> Iterator[str]:
     if (len(content), checksum_of(content)) != (each.bytes, each.checksum):
         yield f"names {each.key}, which is not what was written"
         return
@@ -139,35 +161,76 @@ def _object_faults(store: ObjectStore, name: str, each: DatasetObject) -> Iterat
 def _run_faults(store: ObjectStore, name: str) -> list[str]:
     """What a run needs to be resumed is there; a run that goes on meanwhile needs other things."""
     log = RunLog(store, name)
+    checkpoint = next(iter(store.list(f"{graph_folder(name)}/checkpoints")), None)
     try:
         newest = log.newest()
+        if newest is None:
+            is_lost = checkpoint is not None and store.exists(checkpoint)
+            return [f"has {checkpoint}, but no log: it was lost"] if is_lost else []
+        texts = [*_entry_faults(log), *_needs_faults(store, newest), *_results_faults(store, newest)]
+        return texts if texts and log.newest() == newest else []
     except CorruptState as error:
         return [str(error)]
     except Deleted:
         return []
-    if newest is None:
-        return []
+
+
+def _entry_faults(log: RunLog) -> list[str]:
+    """All entries that are kept can be read."""
     try:
-        texts = [text for key in _needed(store, newest) for text in _needed_faults(store, newest, key)]
-    except NotFound as error:
-        texts = [f"needs its checkpoint: {error}"]
+        log.all()
     except CorruptState as error:
-        texts = [str(error)]
-    if not texts:
-        return []
-    goes_on = log.newest() != newest or not store.exists(newest.program)
-    return [] if goes_on else texts
+        return [str(error)]
+    return []
 
 
-def _needed_faults(store: ObjectStore, newest: RunEntry, key: str) -> Iterator[str]:
-    """Who names what steps and Datasets left has their checksums, pickled: these objects are only looked for."""
-    is_sealed = key in (newest.program, newest.checkpoint) or key.endswith(FRAME)
+def _needs_faults(store: ObjectStore, newest: RunEntry) -> list[str]:
+    """What is wrong with the program of a run that goes on, and with its checkpoint."""
+    if newest.program and not newest.has_ended and not store.exists(newest.program):
+        return [f"needs {newest.program}, which does not exist"]
     try:
-        if is_sealed:
-            unsealed(key, store.get(key))
-        elif not store.exists(key):
-            raise NotFound(key)
+        needed = _needed(store, newest)
+        return [text for key, named in needed.items() for text in _needed_faults(store, newest, key, named)]
+    except NotFound as error:
+        return [f"needs its checkpoint: {error}"]
+    except CorruptState as error:
+        return [str(error)]
+
+
+def _needed_faults(store: ObjectStore, newest: RunEntry, key: str, named: list[Named]) -> Iterator[str]:
+    try:
+        content = store.get(key)
+        if key in (newest.program, newest.checkpoint) or key.endswith(FRAME):
+            unsealed(key, content)
+        for each in named:
+            if isinstance(each, DatasetObject):
+                yield from _content_faults(content, each)
+            elif checksum_of(content[each.start : each.start + each.length]) != each.checksum:
+                raise not_written(key)
     except NotFound:
         yield f"needs {key}, which does not exist"
     except CorruptState as error:
         yield str(error)
+
+
+def _results_faults(store: ObjectStore, newest: RunEntry) -> Iterator[str]:
+    """The Datasets of a run that has ended are seen or deleted; or they wait to be published, whole."""
+    if newest.kind != "finish":
+        return
+    waits = bool(newest.program) and store.exists(newest.program)
+    for record in newest.datasets:
+        if store.exists(record_key(record.id)):
+            continue  # who checks Datasets looks into it
+        if waits:
+            yield from _waiting_faults(store, record)
+        # A deletion ends when all objects are gone, so where its mark is not there this one is gone, too.
+        elif not is_to_be_deleted(store, record.id) and any(store.exists(each.key) for each in record.objects):
+            yield f"made the Dataset {record.id}, whose record does not exist, though objects of it do"
+
+
+def _waiting_faults(store: ObjectStore, record: DatasetRecord) -> list[str]:
+    """What is wrong with a Dataset that is to be published when somebody resumes its run."""
+    if is_to_be_deleted(store, record.id) or not any(store.exists(each.key) for each in record.objects):
+        return []  # it was seen and deleted before its run was killed
+    texts = [text for each in record.objects for text in _object_faults(store, record.id, each)]
+    return [] if store.exists(record_key(record.id)) else texts
