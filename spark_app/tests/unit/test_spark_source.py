@@ -15,13 +15,14 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import LongType, MapType, StringType, StructField, StructType
 from scanned import DAY, TASKS, Shown
 
-from tidemill import BadInput, InProcessCluster, KeyReused, OutcomeUnknown, RecordRefused, UnknownName
+from tidemill import BadInput, CorruptState, InProcessCluster, KeyReused, OutcomeUnknown, RecordRefused, UnknownName
 from tidemill.clients.module import ModuleClient
 from tidemill.scans.depots import depot_scan
 from tidemill.spark import depot_batches, folded_maps
 from tidemill.spark.data_source import SPAN_RECORDS, TidemillDataSource, cut_spans, dealt
 from tidemill.spark.depot_batches import BATCH_MAX, DepotBatches
-from tidemill.store.objects import ObjectStore
+from tidemill.spark.staged import check_staged
+from tidemill.store.objects import NotFound, ObjectStore
 from tidemill.tables.sorted_table import SortedTable
 from tidemill.testing.faulty_store import Crash, FaultPlan, FaultyObjectStore
 
@@ -290,6 +291,7 @@ def test_a_batch_is_what_its_first_list_says_when_the_driver_died(sink: Shown, m
         mine.commit(6, mine.stage(of(100 * number)))
         names = [*mine.stage(of(100 * number + 1, 100 * number + 2)), *mine.stage(of(100 * number + 3))]
         died = _dies_at(number, store, monkeypatch, lambda mine=mine, names=names: mine.commit(7, names))
+        assert check_staged(store, "Shapes") == []
         mine.commit(7, [*mine.stage(of(100 * number + 3, 100 * number + 1)), *mine.stage(of(100 * number + 2))])
         found = [record["id"] % 100 for record in appended(sink) if record["id"] // 100 == number]
         assert sorted(found) == [0, 1, 2, 3], number
@@ -321,6 +323,32 @@ def test_what_the_next_batch_is_stays_when_a_driver_that_was_replaced_ends_its_o
     assert [record["id"] for record in appended(sink)] == [1, 2]
     mine.commit(9, mine.stage(of(3), 9))
     assert len(staged(sink)) == 2, "the newest batch's list and mark"
+
+
+@pytest.mark.parametrize("damage", ["changed", "cut", "lost", "list"])
+def test_a_batch_that_is_to_be_appended_is_at_fault_when_what_was_staged_is_not_there_as_it_was_written(
+    sink: Shown, monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
+    """Rows whose bits had flipped were appended as other rows."""
+    mine = batches(sink)
+    names = [*mine.stage(of(1)), *mine.stage(of(2, 3))]
+    assert _dies_at(13, sink.store, monkeypatch, lambda: mine.commit(0, names))
+    assert any(key.endswith(".json") for key in staged(sink))
+    assert not any(key.endswith(".done") for key in staged(sink))
+    key = next(key for key in staged(sink) if key.endswith(".json" if damage == "list" else names[1]))
+    content = bytearray(sink.store.get(key))
+    content[content.find(bytes([3, 0, 0, 0, 0, 0, 0, 0]), len(content) // 2)] ^= 4
+    sink.store.delete(key)
+    if damage != "lost":
+        sink.store.create(key, bytes(content[:-9] if damage in ("cut", "list") else content))
+
+    (found,) = check_staged(sink.store, "Shapes")
+
+    assert (found.invariant, found.place) == ("S6", "*events batch 0 of Spark")
+    assert key in found.text
+    with pytest.raises((CorruptState, NotFound)):
+        mine.commit(0, names)
+    assert [record["id"] for record in appended(sink)] in ([], [1])
 
 
 def _dies_at(number: int, store: ObjectStore, monkeypatch: pytest.MonkeyPatch, act: Any) -> bool:

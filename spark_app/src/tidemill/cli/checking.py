@@ -34,6 +34,7 @@ def check(
 ) -> None:
     """Read everything that a store's logs name and verify it; exit code 4 if something is wrong."""
     from tidemill.leader.check import check_module, orphan_finding
+    from tidemill.spark.staged import check_staged
 
     wants_json(json_)
     opened = existing_store(store)
@@ -42,7 +43,7 @@ def check(
     for name in names:
         if module:
             _must_be_there(opened, name)
-        found += [(name, finding) for finding in check_module(opened, name)]
+        found += [(name, finding) for finding in (*check_module(opened, name), *check_staged(opened, name))]
     datasets = 0
     if not module:
         from tidemill.graphs.saved_graphs import check_graphs

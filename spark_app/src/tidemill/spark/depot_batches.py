@@ -22,9 +22,9 @@ from tidemill.clients.module import ModuleClient
 from tidemill.depot.appender import chunks
 from tidemill.scans.frames import opened
 from tidemill.spark.source_columns import records_of
+from tidemill.spark.staged import DONE, LIST, STAGED, batch_key, batch_of, read_list, read_rows, rows_key
 from tidemill.store.objects import AlreadyExists, ObjectStore
 from tidemill.values.errors import BadInput
-from tidemill.values.ids import nonce
 
 STAGED_BYTES: Final = 32 * 1024 * 1024
 """Rows of a task go to an object of their own when they are as many; more are not held."""
@@ -33,8 +33,6 @@ PARTS_MAX: Final = 1 << 20
 """So many appends have numbers in one batch."""
 
 BATCH_MAX: Final = (1 << 43) - 1
-_DIGITS: Final = 20
-"""Of the number of a batch in the name of an object."""
 
 
 @dataclass(frozen=True)
@@ -54,16 +52,15 @@ class DepotBatches:
             RecordRefused, BadInput: a row is no record of this depot; so the task fails, before anything is appended.
         """
         store, folder = opened(self.store), self._folder()
-        prefix = "rows/" if batch is None else f"rows/{batch:0{_DIGITS}d}-"
         handle = DepotHandle(ModuleClient(store, self.module), self.depot)
         names: list[str] = []
         held: list[pa.RecordBatch] = []
         for rows in batches:
             held += [rows] if rows.num_rows else []
             if sum(each.nbytes for each in held) >= STAGED_BYTES:
-                names.append(self._written(handle, store, f"{folder}/{prefix}", held))
+                names.append(self._written(handle, store, folder, batch, held))
                 held = []
-        names += [self._written(handle, store, f"{folder}/{prefix}", held)] if held else []
+        names += [self._written(handle, store, folder, batch, held)] if held else []
         return tuple(name.removeprefix(f"{folder}/") for name in names)
 
     def discard(self, batch: int, names: Iterable[str]) -> None:
@@ -73,8 +70,8 @@ class DepotBatches:
         it may be appended: who commits it again appends these objects.
         """
         store, folder = opened(self.store), self._folder()
-        listed = f"{folder}/{batch:0{_DIGITS}d}.json"
-        kept = set(json.loads(store.get(listed))) if store.exists(listed) else set()
+        is_listed = store.exists(batch_key(folder, batch, LIST))
+        kept = set(read_list(store, folder, batch)) if is_listed else set()
         for name in set(names) - kept:
             store.delete(f"{folder}/{name}")
 
@@ -84,6 +81,7 @@ class DepotBatches:
         Raises:
             BadInput: the batch cannot be numbered, or is older than one that was appended.
             RecordRefused: a row is no record of this depot any more.
+            CorruptState: what was staged is not what the tasks wrote; what comes before it may be appended.
             StoreUnavailable, OutcomeUnknown: commit it again.
         """
         if not 0 <= batch <= BATCH_MAX:
@@ -91,14 +89,14 @@ class DepotBatches:
         if not names:  # what marks the batch before it stays
             return
         store, folder = opened(self.store), self._folder()
-        listed, done = f"{folder}/{batch:0{_DIGITS}d}.json", f"{folder}/{batch:0{_DIGITS}d}.done"
+        listed, done = (batch_key(folder, batch, end) for end in (LIST, DONE))
         if store.exists(done):
             return
         _create(store, listed, json.dumps(list(names)).encode())
         handle = DepotHandle(ModuleClient(store, self.module), self.depot)
         number = batch * PARTS_MAX
-        for name in json.loads(store.get(listed)):
-            number = self._append(handle, store.get(f"{folder}/{name}"), number)
+        for name in read_list(store, folder, batch):
+            number = self._append(handle, read_rows(store, f"{folder}/{name}"), number)
         _create(store, done, b"")
         self._clean(store, folder, batch, {listed, done})
 
@@ -106,45 +104,40 @@ class DepotBatches:
         """Forget the producer, which appends nothing any more."""
         self._clean(opened(self.store), self._folder(), BATCH_MAX, set())
 
-    def _append(self, handle: DepotHandle, content: bytes, number: int) -> int:
-        with pa.ipc.open_stream(content) as reader:
-            rows = reader.read_all()
+    def _append(self, handle: DepotHandle, rows: pa.Table, number: int) -> int:
         for column in chunks(records_of(rows, self.column)):
             handle.append_column_async(column, producer=self.producer, sequence=number).result()
             number += 1
         return number
 
-    def _written(self, handle: DepotHandle, store: ObjectStore, prefix: str, batches: Sequence[pa.RecordBatch]) -> str:
+    def _written(
+        self, handle: DepotHandle, store: ObjectStore, folder: str, batch: int | None, batches: Sequence[pa.RecordBatch]
+    ) -> str:
         for column in chunks(records_of(pa.Table.from_batches(batches), self.column)):
             handle.check(column)
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, batches[0].schema) as writer:
-            for batch in batches:
-                writer.write_batch(batch)
-        key = f"{prefix}{nonce()}.arrow"
-        store.create(key, sink.getvalue())
+            for each in batches:
+                writer.write_batch(each)
+        content = sink.getvalue().to_pybytes()
+        key = rows_key(folder, batch, content)
+        store.create(key, content)
         return key
 
     def _clean(self, store: ObjectStore, folder: str, batch: int, kept: set[str]) -> None:
         """Delete what batches up to this one left, and what was staged by tasks that were tried again. A driver that
-        was replaced may come here late: what the next batches are stays.
+        was replaced may come here late: what the next batches are stays. Lists go first: one without its mark is of a
+        batch that is to be appended.
         """
-        for key in list(store.list(folder)):
-            if key not in kept and _batch_of(key) <= batch:
-                store.delete(key)
+        gone = [key for key in store.list(folder) if key not in kept and batch_of(key) <= batch]
+        for key in sorted(gone, key=lambda key: not key.endswith(LIST)):
+            store.delete(key)
 
     def _folder(self) -> str:
         """In the depot's own folder, with which it goes."""
         definition = ModuleClient(opened(self.store), self.module).definition()
         prefix = definition.depot_prefix(definition.depot(self.depot).name)
-        return f"{prefix}/staged/{xxhash.xxh3_128_hexdigest(self.producer.encode())}"
-
-
-def _batch_of(key: str) -> int:
-    """The batch whose list, mark or rows an object is; 0 where its name does not say it."""
-    name = key.rpartition("/")[2]
-    number, end = name[:_DIGITS], name[_DIGITS : _DIGITS + 1]
-    return int(number) if number.isdecimal() and end in ("-", ".") else 0
+        return f"{prefix}/{STAGED}/{xxhash.xxh3_128_hexdigest(self.producer.encode())}"
 
 
 def _create(store: ObjectStore, key: str, content: bytes) -> None:
