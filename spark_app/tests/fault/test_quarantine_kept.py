@@ -15,7 +15,8 @@ from tidemill.leader.check import check_module
 from tidemill.leader.restore import plan_restore, restore
 from tidemill.store.urls import connect, forget_stores, open_store
 from tidemill.tables.stored_parts import part_loader
-from tidemill.values.errors import BadInput, UnknownName
+from tidemill.testing.faulty_store import FaultPlan, FaultyObjectStore
+from tidemill.values.errors import BadInput, CorruptState, UnknownName
 
 NAME, TOPOLOGY = "Kept", "mb"
 CALLS: list[int] = []
@@ -102,6 +103,48 @@ def test_quarantine_and_decisions_come_back_when_a_backup_is_restored(tmp_path: 
         assert cluster.quarantine(NAME, TOPOLOGY).retry() == 2
         cluster.wait_for_microbatch_processed_count(NAME, TOPOLOGY, 7)
         assert counted(cluster, *kept, 7) == [1, 1, 1]
+        assert check_module(cluster.store, NAME) == []
+
+
+@pytest.mark.parametrize("action", ["drop", "retry"])
+def test_lost_decision_is_a_fault_when_it_was_the_newest(tmp_path: Folder, action: str) -> None:
+    """The records that it was on would be decided on again, by a decision that could never be finished."""
+    with launched(tmp_path.as_uri()) as cluster:
+        append(cluster, 3, 1, -1, -2)
+        found = cluster.quarantine(NAME, TOPOLOGY)
+        getattr(found, action)([0])
+        key = next(key for key in cluster.store.list(NAME) if "/settled/" in key)
+        content = cluster.store.get(key)
+        cluster.store.delete(key)
+
+        texts = [f"{each.place}: {each.text}" for each in check_module(cluster.store, NAME)]
+        text = "notes of decision 1 are there, but the last one that was made is 0"
+        assert f"{TOPOLOGY} quarantine: {text}" in texts
+        with pytest.raises(CorruptState, match="Decision 1 on the quarantine of mb was made"):
+            cluster.quarantine(NAME, TOPOLOGY).drop()
+        cluster.store.create(key, content)
+        assert cluster.quarantine(NAME, TOPOLOGY).drop([1]) == 1
+        assert check_module(cluster.store, NAME) == []
+
+
+def test_backup_is_whole_when_somebody_decides_between_its_looks(tmp_path: Folder) -> None:
+    """It holds the note of no decision that it does not hold."""
+    url, backups = (tmp_path / "store").as_uri(), (tmp_path / "backups").as_uri()
+    with launched(url) as cluster:
+        append(cluster, 4, 1, -1, -2, -3)
+        found, decided = cluster.quarantine(NAME, TOPOLOGY), list[int]()
+        found.drop([0])
+
+        def decide(verb: str, key: str) -> None:
+            if "/quarantine/" in key and not decided:
+                decided.append(found.drop([1]))
+
+        store = FaultyObjectStore(open_store(url), FaultPlan(decide))
+        BackupRun(store, BackupFolder(connect(backups)), 1_000, lambda *_: None).take()
+        assert decided == [1]
+    plan = plan_restore(BackupFolder(connect(backups)))
+    restore(plan, BackupFolder(connect(backups)), url, replaces=True, now_ms=2_000, tell=lambda *_: None)
+    with launched(url) as cluster:
         assert check_module(cluster.store, NAME) == []
 
 

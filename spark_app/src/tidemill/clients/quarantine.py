@@ -7,6 +7,7 @@ decided is in `journal.settlements`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import Final
 
@@ -18,7 +19,7 @@ from tidemill.definition.definition import StoredDefinition
 from tidemill.definition.mirrors import check_copies
 from tidemill.depot.append_identity import Producer
 from tidemill.depot.log import DepotLog
-from tidemill.depot.rows import split_by_partition
+from tidemill.depot.rows import PartitionedRows, split_by_partition
 from tidemill.journal.clock import Clock, SystemClock
 from tidemill.journal.settlements import Action, Settlement, SettlementLog, Span, quarantine_prefix, retries_of
 from tidemill.store.log import PATIENCE, Lost
@@ -26,7 +27,15 @@ from tidemill.store.objects import ObjectStore
 from tidemill.store.urls import store_at
 from tidemill.values import columns
 from tidemill.values.call_checks import checked_whole, listed_numbers
-from tidemill.values.errors import BadInput, Deleted, DepotClosed, SequenceUnknown, StoreUnavailable, UnknownName
+from tidemill.values.errors import (
+    BadInput,
+    CorruptState,
+    Deleted,
+    DepotClosed,
+    SequenceUnknown,
+    StoreUnavailable,
+    UnknownName,
+)
 from tidemill.values.packing import pack
 
 DECIDED_MAX: Final = 100
@@ -106,12 +115,37 @@ class Quarantine:
         return self._settle_all("drop", numbers)
 
     def finish(self) -> Settlement:
-        """Finish the newest decision, whoever made it; returns it. Raises StoreUnavailable, OutcomeUnknown."""
+        """Finish the newest decision, whoever made it; returns it.
+
+        Raises:
+            CorruptState: there was a newer one, and it is lost.
+            StoreUnavailable, OutcomeUnknown: call it again.
+        """
         newest = self._log.newest()
-        if newest.action == "retry" and newest.number > self._finished:
-            self._append_again(newest, self._read_all(newest.chosen))
+        self._check_newest(newest)
+        if newest.number > self._finished:
+            self._note(newest)
+            if newest.action == "retry":
+                self._append_again(newest, self._read_all(newest.chosen))
         self._finished = newest.number
         return newest
+
+    def _check_newest(self, newest: Settlement) -> None:
+        """A decision that took the number of a lost one could never be finished."""
+        noted = self._depot.last_of(retries_of(self._prefix))
+        if noted is None or noted.sequence <= newest.number or noted.sequence <= self._log.newest_number():
+            return
+        text = (
+            f"Decision {noted.sequence} on the quarantine of {self._topology} was made, but the last one that is there"
+        )
+        advice = "run `tidemill check`, and bring its object back"
+        raise CorruptState(f"{text} is {newest.number}: {advice}.", key=self._log.log.key(noted.sequence))
+
+    def _note(self, settlement: Settlement) -> None:
+        """Say beside the records that it was made, so that it is missed where it is lost."""
+        producer = Producer(retries_of(self._prefix), settlement.number, settlement.nonce)
+        with suppress(SequenceUnknown):  # a later decision is noted already
+            self._depot.append(PartitionedRows([], ()), producer)
 
     # --- reading -----------------------------------------------------------------------------------------------------
 

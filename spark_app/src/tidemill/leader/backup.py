@@ -303,7 +303,7 @@ class BackupRun:
         """Save the quarantine of a topology: the decisions, then the records that they are on. Of decisions only the
         newest one is finished by whoever comes, so none may be newer than the saved depots.
 
-        Raises _Overtaken where one is, or is on a record that is cut off.
+        Raises _Overtaken where one is, is on a record that is cut off, or was made meanwhile.
         """
         settlements = SettlementLog(self._store, prefix)
         newest = settlements.newest()
@@ -313,6 +313,8 @@ class BackupRun:
             self._log(found, settlements.log, newest.number)
         saved = self._records(found, look.definition, quarantine_prefix(prefix), 1, {producer_of(prefix): last_id})
         if newest.settled and newest.settled[-1][1] > saved.ends[0]:
+            raise _Overtaken
+        if settlements.newest_number() != newest.number:  # the saved records may tell of the next one
             raise _Overtaken
 
     def _records(

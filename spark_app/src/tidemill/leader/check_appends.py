@@ -48,30 +48,34 @@ def append_faults(
     }
     for name, depot in depots.items():
         with suppress(CorruptState, Deleted):
-            yield from ((f"{topology} retries to {name}", text) for text in _retry_faults(store, prefix, depot))
+            faults = _decision_faults(store, prefix, depot, "the records")
+            yield from ((f"{topology} retries to {name}", text) for text in faults)
     depots[QUARANTINE] = DepotLog(store, quarantine_prefix(prefix), 1)
+    with suppress(CorruptState, Deleted):
+        faults = _decision_faults(store, prefix, depots[QUARANTINE], "notes")
+        yield from ((f"{topology} quarantine", text) for text in faults)
     for name, depot in depots.items():
         check = _DepotCheck(store, prefix, depot)
         appends = [append for append in listed.values() if append.depot == check.folder]
         try:
-            faults = list(check.faults(log, appends))
+            texts = list(check.faults(log, appends))
         except (CorruptState, Deleted):
             continue  # the check of the depot says so
-        yield from ((f"{topology} appends to {name}", text) for text in faults)
+        yield from ((f"{topology} appends to {name}", text) for text in texts)
 
 
-def _retry_faults(store: ObjectStore, prefix: str, depot: DepotLog) -> Iterator[str]:
-    """No record was retried by a decision that the topology does not know: it would be retried again. The depot first:
-    who decides meanwhile is no fault.
+def _decision_faults(store: ObjectStore, prefix: str, depot: DepotLog, what: str) -> Iterator[str]:
+    """No depot knows of a decision that the topology does not know: what it retried would be retried again. The depot
+    first: who decides meanwhile is no fault.
     """
     last = depot.last_of(retries_of(prefix))
     newest = SettlementLog(store, prefix).newest()
     if last is None:
         return
     if last.sequence > newest.number:
-        yield f"the records of decision {last.sequence} are there, but the last one that was made is {newest.number}"
+        yield f"{what} of decision {last.sequence} are there, but the last one that was made is {newest.number}"
     elif last.sequence == newest.number and last.digest != newest.nonce:
-        yield f"the records of another decision {newest.number} than the one that was made are there"
+        yield f"{what} of another decision {newest.number} than the one that was made are there"
 
 
 class _DepotCheck:
