@@ -13,6 +13,7 @@ import pytest
 
 from tidemill import Agg, CompoundAgg, Depot, InProcessCluster, LaunchConfig, Module, Ops, PState
 from tidemill.journal import entries
+from tidemill.journal.definition_log import DefinitionLog
 from tidemill.journal.entries import Attempt, Entry
 from tidemill.journal.options_log import OptionsLog
 from tidemill.journal.snapshot import Level, Part, Snapshot, TaskSet
@@ -189,6 +190,26 @@ def test_the_check_ends_when_a_restore_closes_any_log_meanwhile(stored: Stored, 
     Log(connect(stored.url), folder.relative_to(stored.folder).as_posix(), "").close()
     with pytest.raises(StoreRestored, match="repeat it"):
         check_module(connect(stored.url), "Words")
+
+
+@pytest.mark.parametrize("kind", ["options", "definition"])
+def test_an_older_entry_is_at_fault_when_a_value_in_it_became_another_of_its_type(stored: Stored, kind: str) -> None:
+    """Each reads as what somebody might have written: only its checksum tells."""
+    store = connect(stored.url)
+    for number in (7, 8, 9):
+        OptionsLog(store, "Words").set("module", "", "depot.max.fetch", number)
+    definitions = DefinitionLog(store, "Words")
+    newest = definitions.newest()
+    assert newest is not None
+    definitions.append(newest, newest.written_ms + 1)
+    assert stored.texts() == ""
+    key = f"Words/{kind}/{1:020d}.json"
+    content = store.get(key)
+    store.delete(key)
+    store.create(key, content.replace(b",7]", b",6]") if kind == "options" else content.replace(b"hash_by", b"hash_bx"))
+
+    assert f"S3 {kind} 1: {key}" in stored.texts()
+    assert "another checksum" in stored.texts()
 
 
 def test_all_else_is_still_checked_when_an_entry_or_the_options_cannot_be_read(stored: Stored) -> None:

@@ -76,6 +76,7 @@ STORED: dict[str, tuple[JsonCodec[Any], Any]] = {
     "plan": (kept_plans._JSON, PLAN),
     "switch": (incarnations._JSON, Switch("f", "b", 5)),
 }
+OTHER = Switch("g", "b", 5)
 DEEP = "[" * 100_000
 WRONG: list[Any] = [None, True, -1, 1.5, 2**63, "x", [], [[]], {}, {"x": 1}]
 MAPS = {
@@ -181,6 +182,27 @@ def test_a_newer_format_is_refused_whatever_is_in_it_and_its_writer_is_known(
     with pytest.raises(NewerFormat, match=f"{KEY} has format 9, this Tidemill reads 1; use a newer one"):
         stored[0].decode(content, KEY)
     assert stored[0].read_nonce(content, KEY) == "n"
+
+
+def test_an_object_with_a_checksum_is_refused_when_any_bit_of_it_is_another() -> None:
+    codec, value = STORED["options"]
+    content = codec.sealed(value, KEY)
+    assert codec.decode(content, KEY) == value
+    assert codec.sealed(codec.decode(content, KEY), KEY) == content
+    assert list(json.loads(content))[:3] == ["key", "format", "checksum"]
+    for bit in range(8 * len(content)):
+        spoiled = bytearray(content)
+        spoiled[bit // 8] ^= 1 << bit % 8
+        with pytest.raises((CorruptState, NewerFormat), match=KEY):
+            codec.decode(bytes(spoiled), KEY)
+
+
+def test_an_object_is_refused_when_it_has_the_checksum_of_another_one(stored: tuple[JsonCodec[Any], Any]) -> None:
+    codec, value = stored
+    content = codec.sealed(value, KEY)
+    own, other = (json.loads(each)["checksum"].encode() for each in (content, STORED["switch"][0].sealed(OTHER, KEY)))
+    with pytest.raises(CorruptState, match="another checksum"):
+        codec.decode(content.replace(own, other, 1), KEY)
 
 
 @settings(deadline=None, max_examples=300)

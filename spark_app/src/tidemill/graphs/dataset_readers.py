@@ -101,7 +101,7 @@ def publish(store: ObjectStore, dataset: str, records: Sequence[DatasetRecord], 
         if not is_gone and not is_to_be_deleted(store, record.id):
             key = record_key(record.id)
             with suppress(AlreadyExists):
-                store.create(key, RECORDS.encode(record, key))
+                store.create(key, RECORDS.sealed(record, key))
     _unsay(store, dataset, reader, now_ms)
 
 

@@ -118,7 +118,7 @@ class RunLog:
         key = self._entries.log.key(number)
         try:
             with self._telling():
-                self._entries.put(number, entry, ENTRIES.encode(entry, key))
+                self._entries.put(number, entry, ENTRIES.sealed(entry, key))
         except Lost as error:
             raise Fenced(f"Another process resumed the graph {self._graph}: this one stops.") from error
         if number % ENTRIES_KEPT == 0:

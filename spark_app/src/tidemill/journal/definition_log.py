@@ -52,7 +52,7 @@ class DefinitionLog(EntryLog[StoredDefinition]):
         else:
             self._check_next(number)
         numbered = replace(definition, number=number, nonce=self._ids.nonce(), written_ms=now_ms, by=self._by)
-        self.put(number, numbered, JSON.encode(numbered, self.log.key(number)))
+        self.put(number, numbered, JSON.sealed(numbered, self.log.key(number)))
         return numbered
 
     def _check_new(self, module: str) -> None:

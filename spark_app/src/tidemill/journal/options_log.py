@@ -81,6 +81,11 @@ class OptionsLog:
         self._ids, self._by, self._clock = ids or Ids(), by, clock or SystemClock()
 
     @property
+    def log(self) -> Log:
+        """Its objects."""
+        return self._entries.log
+
+    @property
     def number(self) -> int:
         """The number of the newest entry that was read, 0 before any."""
         return self._entries.known
@@ -209,7 +214,7 @@ class OptionsLog:
         values = tuple(options.settings(after.values))
         managed = tuple((*place, owner) for place, owner in after.managed.items())
         entry = OptionsEntry(self._ids.nonce(), number, change, values, after.paused, managed)
-        self._entries.put(number, entry, JSON.encode(entry, self._entries.log.key(number)))
+        self._entries.put(number, entry, JSON.sealed(entry, self._entries.log.key(number)))
         return entry.options
 
 

@@ -105,7 +105,7 @@ class SettlementLog(EntryLog[Settlement]):
         chosen = spans(numbers)
         settled = joined((*before.settled, *chosen))
         made = Settlement(nonce(), before.number + 1, now_ms, action, chosen, settled, by)
-        self.put(made.number, made, JSON.encode(made, self.log.key(made.number)))
+        self.put(made.number, made, JSON.sealed(made, self.log.key(made.number)))
         return made
 
 

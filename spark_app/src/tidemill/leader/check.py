@@ -5,7 +5,7 @@ Only reads, and may run beside live runners: what a runner trims or collects mea
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations
 
@@ -22,6 +22,7 @@ from tidemill.journal.snapshot import Level, Part, Snapshot
 from tidemill.leader.check_appends import append_faults, listing_faults
 from tidemill.leader.deletions import DeletionDecision, Deletions
 from tidemill.leader.ranges import all_reached
+from tidemill.store.log import Log
 from tidemill.store.objects import NotFound, ObjectStore
 from tidemill.store.urls import store_at
 from tidemill.tables.stored_parts import read_part
@@ -63,7 +64,7 @@ def check_module(store: ObjectStore, module: str | StoredDefinition) -> list[Fin
         raise no_such_module(store, str(module))
     if definition.is_destroyed:
         return []
-    found = list(_check_options(store, definition))
+    found = [*_check_definitions(store, definition), *_check_options(store, definition)]
     for name in definition.topologies:
         found += check_topology(store, definition, name)
     for depot in definition.depots.values():
@@ -116,11 +117,28 @@ def _guarded(invariant: str, place: str, findings: Iterator[Finding]) -> Iterato
         yield _unreadable(invariant, place, error)
 
 
+def _check_definitions(store: ObjectStore, definition: StoredDefinition) -> Iterator[Finding]:
+    """A rollback and the log of the module read older ones."""
+    log = DefinitionLog(store, definition.module)
+    return _guarded("S3", "definition", _check_entries(log.log, "definition", log.read))
+
+
 def _check_options(store: ObjectStore, definition: StoredDefinition) -> Iterator[Finding]:
-    try:
-        OptionsLog(store, definition.module).read()
-    except CorruptState as error:
-        yield _unreadable("S3", "options", error)
+    log = OptionsLog(store, definition.module)
+    return _guarded("S3", "options", _check_entries(log.log, "options", log.change))
+
+
+def _check_entries(log: Log, place: str, read: Callable[[int], object]) -> Iterator[Finding]:
+    """All entries of a log of small objects can be read, as far as it is not trimmed."""
+    first, last = log.span()
+    for number in range(first, last + 1):
+        try:
+            read(number)
+        except NotFound:
+            if number >= log.span()[0]:
+                yield Finding("S3", f"{place} {number}", "is missing, though later ones exist")
+        except TidemillError as error:
+            yield _unreadable("S3", f"{place} {number}", error)
 
 
 # --- topologies ------------------------------------------------------------------------------------------------------
@@ -393,11 +411,14 @@ def _check_quarantine(store: ObjectStore, prefix: str, topology: str) -> list[Fi
     """Its records can be read, and no decision is on one that is not there."""
     depot, name = DepotLog(store, quarantine_prefix(prefix), 1), f"{topology} quarantine"
     try:
-        newest = SettlementLog(store, prefix).newest()
+        settlements = SettlementLog(store, prefix)
+        newest = settlements.newest()
         (end,) = depot.ends()
     except TidemillError as error:
         return [_unreadable("S6", name, error)]
     found = _check_records(depot, name) if end else []
+    decisions = _check_entries(settlements.log, f"{topology} decision", settlements.read)
+    found += _guarded("S3", f"{topology} decisions", decisions)
     if newest.settled and newest.settled[-1][1] > end:
         text = f"decision {newest.number} is on records up to {newest.settled[-1][1]}, but there are {end}"
         found.append(Finding("S8", name, f"{text}: records are lost"))

@@ -84,7 +84,7 @@ class Deletions:
         close_deleted(self._store, definition, self._patience)
         made, number = DeletionDecision(nonce(), decision, now_ms), definition.number
         try:
-            self._decisions.put(number, made, _JSON.encode(made, self._decisions.log.key(number)))
+            self._decisions.put(number, made, _JSON.sealed(made, self._decisions.log.key(number)))
         except Lost:
             return self._decisions.read(number)
         return made

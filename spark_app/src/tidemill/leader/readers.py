@@ -65,7 +65,7 @@ def register(store: ObjectStore, definition: StoredDefinition, number: int, now_
         own_url = base_url(store.url) if url else ""
         key = f"{module}/{FOLDER}/{nonce()}{SUFFIX}"  # a new one each time: an older mark may be deleted any moment
         mark = ReaderMark(definition.module, own_url, number, now_ms, tuple(sorted(set(ids))))
-        store_at(store, url).create(key, _JSON.encode(mark, key))
+        store_at(store, url).create(key, _JSON.sealed(mark, key))
 
 
 def object_ids(mirror: StoredMirror) -> list[str]:
