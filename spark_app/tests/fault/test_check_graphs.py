@@ -192,6 +192,24 @@ def test_what_waits_to_be_seen_is_at_fault_when_it_was_changed(tmp_path: Path, m
     assert texts(store) == [f"names {key}, which is not what was written"]
 
 
+@pytest.mark.parametrize(
+    "request_", [("exists", "/program-"), ("get", "/program-"), ("exists", "dataset.json"), ("get", ".parquet")]
+)
+def test_a_run_is_without_fault_when_it_is_done_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request_: tuple[str, str]
+) -> None:
+    """What it made is seen, and its program goes, without a further entry."""
+    store, ended = killed_at_its_end(tmp_path, monkeypatch), list[str]()
+
+    def end(verb: str, key: str) -> None:
+        if verb == request_[0] and request_[1] in key and not ended:
+            ended.append(key)
+            TaskGraph.resume("job", tmp_path).run()
+
+    assert texts(FaultyObjectStore(store, FaultPlan(end))) == []
+    assert ended
+
+
 def test_a_run_is_at_fault_when_the_record_of_its_dataset_is_lost(tmp_path: Path) -> None:
     graph, made = job(tmp_path)
     graph.run()

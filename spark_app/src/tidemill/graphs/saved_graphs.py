@@ -190,11 +190,13 @@ def _needs_faults(store: ObjectStore, newest: RunEntry) -> list[str]:
         return [f"needs {newest.program}, which does not exist"]
     try:
         needed = _needed(store, newest)
-        return [text for key, named in needed.items() for text in _needed_faults(store, newest, key, named)]
+        texts = [text for key, named in needed.items() for text in _needed_faults(store, newest, key, named)]
     except NotFound as error:
-        return [f"needs its checkpoint: {error}"]
+        texts = [f"needs its checkpoint: {error}"]
     except CorruptState as error:
-        return [str(error)]
+        texts = [str(error)]
+    is_done = newest.has_ended and not store.exists(newest.program)  # by now: it goes last, behind the last entry
+    return [] if is_done else texts
 
 
 def _needed_faults(store: ObjectStore, newest: RunEntry, key: str, named: list[Named]) -> Iterator[str]:
