@@ -303,3 +303,9 @@ def test_no_code_runs_when_it_is_looked_for_what_a_checkpoint_names(monkeypatch:
     assert {key: each for key, each in found.items() if "/" not in key} == {
         "c": [DatasetObject("c", 1, 2, 3, "d")], "e": [mine], "k": [part],
     }  # fmt: skip
+
+
+def test_keys_are_known_when_a_state_is_pickled_in_a_way_that_only_its_class_understands() -> None:
+    content, _ = FrameStore(MemoryStore(), "f").dump(DatasetObject("d", 1, 2, 3, "c"), ["k"])
+    assert named_objects(content[:-1] + b"\x82\xfe.") == {"d": [DatasetObject("d", 1, 2, 3, "c")], "k": []}
+    assert named_objects(b'["k"]\n') == {"k": []}
