@@ -514,6 +514,37 @@ def test_a_backup_never_looks_whole_and_can_be_repeated_when_it_is_cut_off_anywh
     assert done > 10
 
 
+def test_backups_that_stay_are_whole_and_nothing_else_stays_when_a_deletion_is_cut_off_anywhere(small: Site) -> None:
+    """Also of a store that was replaced since: no later backup is of it."""
+    old, done = MemoryStore(), 0
+    small.save(folder=BackupFolder(old))
+    with small.running() as cluster:
+        small.append(cluster, *words(2))
+        small.wait(cluster)
+    plan = plan_restore(BackupFolder(old))
+    restore(plan, BackupFolder(old), small.url, replaces=True, now_ms=1, tell=nothing)
+    newest = small.save(folder=BackupFolder(old))
+    for cut in cuts():
+        again = MemoryStore()
+        for key in old.list(""):
+            again.create(key, old.get(key))
+        try:
+            BackupFolder(cut.on(again)).forget(newest.url, 1)
+        except Crash:
+            done += 1
+            for key in list(again.list("lease")):  # as if its time was over
+                again.delete(key)
+        left = list(BackupFolder(again).all())
+        assert all(BackupFolder(again).get(backup, key) for backup in left for key in backup.objects)
+        folder = BackupFolder(again)
+        folder.add(replace(newest, id=folder.new_id(2_000)))  # the next backup, of the same state
+        folder.forget(newest.url, 1)
+        assert set(again.list("stores")) == {f"stores/{newest.store}/{key}" for key in newest.objects}
+        if cut.writes < cut.at:
+            break
+    assert done > 10
+
+
 def test_the_old_or_the_new_store_lives_when_a_restore_is_cut_off_anywhere(small: Site) -> None:
     small.save()
     done = 0
@@ -630,6 +661,51 @@ def test_a_backup_is_refused_when_the_holder_of_a_bucket_goes_on() -> None:
     assert holder.try_acquire()
     with pytest.raises(StoreUnavailable, match="try again when it is done"), BackupTurn(bucket, Renewing()).taken():
         pass
+
+
+def test_a_turn_stays_lost_when_the_clock_stood_still_while_others_had_theirs() -> None:
+    """As that of a machine that is stopped or moved: what was saved then named what others had deleted."""
+    bucket, ours, theirs = MemoryStore(), ManualClock(), ManualClock()
+    with BackupTurn(bucket, ours).taken() as mine:
+        mine.check()
+        with BackupTurn(bucket, theirs).taken() as others:
+            with pytest.raises(StoreUnavailable, match="was away for so long"):
+                mine.check()
+            others.check()
+        mine._renew(FewLooks(3))
+        with pytest.raises(StoreUnavailable, match="was away for so long"):
+            mine.check()
+
+
+class FewLooks(threading.Event):
+    """Not set for so many looks, and never waits."""
+
+    def __init__(self, left: int) -> None:
+        super().__init__()
+        self.left = left
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.left -= 1
+        return self.left < 0
+
+
+def test_the_newest_backup_is_the_one_that_was_made_last_when_clocks_differ(local: Site) -> None:
+    """One that was made by a clock which was ahead stood above it: `--keep 1` deleted it, and older data came back."""
+    with local.running() as cluster:
+        local.append(cluster, "w")
+        local.wait(cluster)
+        local.now_ms = 9_000
+        local.save()
+        local.append(cluster, "v")
+        local.wait(cluster)
+        local.now_ms = 1_000
+        made = local.save()
+    assert local.folder.forget(made.url, 1) == 1
+    assert local.folder.ids() == [made.id]
+    local.lose()
+    local.bring_back()
+    with local.running() as cluster:
+        assert local.counts(cluster) == local.truth
 
 
 def test_a_process_that_slept_deletes_and_saves_nothing_when_its_turn_is_over(local: Site) -> None:

@@ -22,6 +22,7 @@ from tidemill.values.numbers import MicrobatchId
 from tidemill.values.stored import Stored
 
 _FOLDER: Final = "backups"
+_STORES: Final = "stores"
 _DATASETS: Final = f"{RESERVED}/datasets/"
 _RECORD: Final = "/dataset.json"
 
@@ -142,8 +143,12 @@ class BackupFolder:
         return [each.id for each in found if each.id > backup.id]
 
     def new_id(self, now_ms: int) -> str:
-        """The name of a backup that is begun now; names sort by time."""
-        return f"{now_ms:013d}-{nonce()}"
+        """The name of a backup that is begun now. Names sort by time, and behind those that there are, whatever the
+        clocks of their machines said: the newest by name is what is restored, and what `forget` keeps.
+        """
+        times = (name.partition("-")[0] for name in self.ids())
+        newest = max((int(time) for time in times if time.isdecimal()), default=-1)
+        return f"{max(now_ms, newest + 1):013d}-{nonce()}"
 
     def add(self, backup: Backup) -> None:
         """The one step that makes a backup: all its objects are there.
@@ -216,11 +221,11 @@ class BackupFolder:
             turn.check()
             self.store.delete(_key(backup.id))
         needed = {_place(each.store, key) for each in backups if each.id not in gone for key in each.objects}
-        for store in {backup.store for backup in dropped}:
-            for key in self.store.list(_place(store, "")):
-                if key not in needed:
-                    turn.check()
-                    self.store.delete(key)
+        # Of all copies of stores: what a deletion that was killed left may be of one that has no backups any more.
+        for key in self.store.list(_STORES) if dropped else ():
+            if key not in needed:
+                turn.check()
+                self.store.delete(key)
         return len(dropped)
 
 
@@ -235,7 +240,7 @@ def _key(backup_id: str) -> str:
 
 
 def _place(store: str, key: str) -> str:
-    return f"stores/{store}/{key}".rstrip("/")
+    return f"{_STORES}/{store}/{key}"
 
 
 def about(backup: Backup) -> dict[str, Any]:

@@ -23,10 +23,14 @@ _SLACK_MILLIS: Final = 1_000
 class BackupTurn:
     """The right to change the backups in one place. It falls with its process: at once on a local folder, and after
     TTL_MILLIS in a bucket.
+
+    The clock of this process does not tell that it is lost: it stands still while its machine does. So the store is
+    asked, and what was lost once stays lost.
     """
 
     def __init__(self, store: ObjectStore, clock: Clock | None = None) -> None:
         self._url, self._clock = store.url, clock or SystemClock()
+        self._asking, self._is_lost = threading.Lock(), False
         self._lease: StoreLease = lease_for(store, _FOLDER, lambda: int(self._clock.monotonic_ms()))
 
     @contextmanager
@@ -44,8 +48,12 @@ class BackupTurn:
             self._lease.release()
 
     def check(self) -> None:
-        """Whether it is still held. Raises StoreUnavailable where it is not: this process slept, or was cut off."""
-        if not self._lease.is_held():
+        """Whether it is still held. Raises StoreUnavailable where it is not, for this process slept or was cut off, or
+        where the store does not answer.
+        """
+        with self._asking:
+            self._look()
+        if self._is_lost:
             text = f"This process was away for so long that another one may change the backups in {self._url}"
             raise StoreUnavailable(f"{text}: begin anew.")
 
@@ -60,6 +68,12 @@ class BackupTurn:
 
     def _renew(self, ended: threading.Event) -> None:
         """What was lost is not taken again: somebody may have deleted since."""
-        while not ended.wait(self._lease.pace.renew_ms / 1000) and self._lease.is_held():
-            with suppress(StoreUnavailable):
-                self._lease.try_acquire()
+        while not ended.wait(self._lease.pace.renew_ms / 1000) and not self._is_lost:
+            with self._asking, suppress(StoreUnavailable):
+                self._look()
+                if not self._is_lost:
+                    self._lease.try_acquire()
+
+    def _look(self) -> None:
+        self._lease.peek()
+        self._is_lost = self._is_lost or not self._lease.is_held()
