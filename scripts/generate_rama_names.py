@@ -121,8 +121,8 @@ GROUPS = (
           "pauseMicrobatchTopology resumeMicrobatchTopology waitForMicrobatchProcessedCount getDeployedModuleNames "
           "getMicrobatchDepotInfo close"),
     Group("Tests: launching", "", "tidemill", "LaunchConfig UpdateOptions AckLevel"),
-    Group("Tests: LaunchConfig", "LaunchConfig", "tidemill.api.launching:LaunchConfig", "numWorkers"),
-    Group("Tests: UpdateOptions", "UpdateOptions", "tidemill.api.launching:UpdateOptions", "objectsToDelete"),
+    Group("Tests: LaunchConfig", "LaunchConfig", "tidemill.api.launch:LaunchConfig", "numWorkers"),
+    Group("Tests: UpdateOptions", "UpdateOptions", "tidemill.api.launch:UpdateOptions", "objectsToDelete"),
     Group("Tests: a PState alone", "TestPState", "tidemill.pstate.test_pstate:TestPState",
           "create select selectOne transform close"),
     Group("Tests: an operation alone", "MockOutputCollector", "tidemill.api.emits:MockOutputCollector",

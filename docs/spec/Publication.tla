@@ -1,6 +1,6 @@
 ---------------------------- MODULE Publication ----------------------------
 (* How what committed microbatches append to depots gets there exactly once (S8; leader/publication.py and   *)
-(* leader/publishing.py). A commit lists its staged append; later entries list it until it was seen in the   *)
+(* leader/publisher.py). A commit lists its staged append; later entries list it until it was seen in the   *)
 (* depot. Anybody who has an entry publishes what that lists, also a leader that is none any more; the depot *)
 (* takes each number of a producer once, and numbers rise. Any runner may stop, or sleep, before any step.   *)
 EXTENDS Naturals, FiniteSets, Sequences, TLC

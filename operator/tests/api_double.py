@@ -14,11 +14,11 @@ from typing import Any
 
 from tidemill_operator.apply.api import ApiFailure, Conflict, Invalid, Missing
 from tidemill_operator.apply.events import EventRecorder
-from tidemill_operator.apply.performing import Performer
+from tidemill_operator.apply.performer import Performer
 from tidemill_operator.observe.object_cache import ObjectCache
 from tidemill_operator.reconcile.queue import WorkKey, WorkQueue
 from tidemill_operator.reconcile.reconciler import Reconciler
-from tidemill_operator.reconcile.waking import wake
+from tidemill_operator.reconcile.wake_ups import wake
 from tidemill_operator.resources import names
 from tidemill_operator.resources.settings import Defaults
 

@@ -10,7 +10,7 @@ from api_double import ClusterDouble, _ready_status
 from test_operator_rollouts import condition, events, module, numbers, run, set_image
 
 from tidemill_operator.apply.api import Going
-from tidemill_operator.handlers import watching
+from tidemill_operator.handlers import watches
 from tidemill_operator.observe.object_cache import ObjectCache
 from tidemill_operator.reconcile import leadership
 from tidemill_operator.resources import names
@@ -358,7 +358,7 @@ def test_the_lease_counts_as_lost_in_time_when_the_api_server_hangs(monkeypatch:
 def test_a_list_is_made_when_a_watch_begins_anew() -> None:
     begun: list[str] = []
     cache = ObjectCache()
-    seen = watching._handler(cache, KINDS["Module"], lambda: begun.append("module"))
+    seen = watches._handler(cache, KINDS["Module"], lambda: begun.append("module"))
     metadata = {"name": "m", "namespace": "ns", "uid": "1", "resourceVersion": "1"}
 
     asyncio.run(seen(event={"type": "MODIFIED", "object": {"metadata": metadata, "spec": {}}}))

@@ -16,7 +16,7 @@ from lightkube.models import core_v1
 from test_operator_rollouts import module
 
 from tidemill.spark.settings import SparkSettings, spark_conf
-from tidemill_operator.resources import access, driver, gateway, jobs, launching, memory, names
+from tidemill_operator.resources import access, driver, driver_kind, gateway, jobs, memory, names
 from tidemill_operator.resources.merge import merge_template
 from tidemill_operator.resources.revision import Revision, Verdict, controller_revision, read_revision, template_of
 from tidemill_operator.resources.settings import Defaults
@@ -188,7 +188,7 @@ def test_a_sidecar_is_added_and_a_null_takes_a_field_away() -> None:
 
 def application(**spec: Any) -> Json:
     made = full_module(spark={"launcher": "SparkApplication", **spec})
-    return launching.launched(made, TOPOLOGY, revision(made))
+    return driver_kind.launched(made, TOPOLOGY, revision(made))
 
 
 def test_a_spark_application_is_one_of_the_models_when_it_is_read_back() -> None:
@@ -213,7 +213,7 @@ def test_names_of_pstates_reach_the_commands_whole_when_the_kubelet_has_expanded
     pods = [jobs.describe(made, found), driver.deployment(made, TOPOLOGY, found)]
     commands = [pod["spec"]["template"]["spec"]["containers"][0]["args"] for pod in pods]
     made = full_module(objectsToDelete=["$$total", "*old", "$$$(HOME)"], spark={"launcher": "SparkApplication"})
-    commands.append(launching.launched(made, TOPOLOGY, revision(made))["spec"]["arguments"])
+    commands.append(driver_kind.launched(made, TOPOLOGY, revision(made))["spec"]["arguments"])
 
     for command in commands:
         given = expanded(command)
@@ -251,7 +251,7 @@ def test_a_spark_application_does_not_change_when_only_options_do() -> None:
     other = json.loads(json.dumps(TOPOLOGY))
     other["spec"] |= {"paused": True, "options": {"depot.max.fetch": 5}}
 
-    assert launching.launched(made, other, revision(made)) == launching.launched(made, TOPOLOGY, revision(made))
+    assert driver_kind.launched(made, other, revision(made)) == driver_kind.launched(made, TOPOLOGY, revision(made))
 
 
 def test_its_pods_are_restricted_too() -> None:

@@ -10,7 +10,7 @@ from api_double import NAMESPACE, ApiDouble, ClusterDouble
 from test_operator_rollouts import cluster, condition, events, module, numbers, run, status
 
 from tidemill_operator.apply.api import ApiFailure
-from tidemill_operator.handlers import running
+from tidemill_operator.handlers import process
 from tidemill_operator.handlers.options import parse
 from tidemill_operator.resources.revision import read_revision
 
@@ -136,9 +136,9 @@ class Answering(ApiDouble):
 def test_operator_waits_for_the_clusters_name_unless_it_may_not_know_it(
     cluster: ClusterDouble, monkeypatch: pytest.MonkeyPatch, answers: list[str | ApiFailure], known: str
 ) -> None:
-    monkeypatch.setattr(running, "_LIST_RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(process, "_LIST_RETRY_SECONDS", 0.0)
     api = Answering(cluster.time)
     api.answers = answers
-    made = running.Operator(parse([], {}), api)
+    made = process.Operator(parse([], {}), api)
     asyncio.run(made._know_cluster())
     assert made.reconciler.defaults.cluster == known

@@ -7,14 +7,14 @@ import os
 import sys
 
 from tidemill_operator.apply.api import ApiFailure
-from tidemill_operator.handlers import logs, options, releasing, running
+from tidemill_operator.handlers import finalizers, logs, options, process
 
 
 def main() -> None:
     """Run what the command line asks for; the process ends with its exit code."""
     found = options.parse(sys.argv[1:])
     logs.configure(found.log_level)
-    command = releasing.release if found.command == "release" else running.run
+    command = finalizers.release if found.command == "release" else process.run
     try:
         code = asyncio.run(command(found))
     except ApiFailure as error:

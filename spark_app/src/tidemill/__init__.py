@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from tidemill.api.depot_producer import DepotProducer
     from tidemill.api.depots import Depot, Partitioning
     from tidemill.api.emits import CapturedEmit, MockOutputCollector
-    from tidemill.api.launching import AckLevel, LaunchConfig, UpdateOptions
+    from tidemill.api.launch import AckLevel, LaunchConfig, UpdateOptions
     from tidemill.api.limits import LimitAgg
     from tidemill.api.module import Module, Setup, Topologies
     from tidemill.api.path import Path
@@ -109,7 +109,7 @@ if TYPE_CHECKING:
         StorageExecutor,
         UnionExecutor,
     )
-    from tidemill.graphs.executors.sorting import SortExecutor, TopKExecutor
+    from tidemill.graphs.executors.sort import SortExecutor, TopKExecutor
     from tidemill.graphs.executors.spilling_join import OOCJoinExecutor
     from tidemill.graphs.executors.spmv import SpMVExecutor
     from tidemill.graphs.executors.windows import HoppingWindowExecutor, SessionWindowExecutor, TumblingWindowExecutor
@@ -140,7 +140,7 @@ _NAMES = {
     "tidemill.api.depots": ("Depot", "Partitioning"),
     "tidemill.api.emits": ("CapturedEmit", "MockOutputCollector"),
     "tidemill.api.depot_producer": ("DepotProducer",),
-    "tidemill.api.launching": ("AckLevel", "LaunchConfig", "UpdateOptions"),
+    "tidemill.api.launch": ("AckLevel", "LaunchConfig", "UpdateOptions"),
     "tidemill.api.limits": ("LimitAgg",),
     "tidemill.api.module": ("Module", "Setup", "Topologies"),
     "tidemill.api.path": ("Path",),
@@ -194,7 +194,7 @@ _NAMES = {
         "UnionExecutor",
     ),
     "tidemill.graphs.executors.postgres_output": ("PostgresPublishExecutor",),
-    "tidemill.graphs.executors.sorting": (
+    "tidemill.graphs.executors.sort": (
         "SortExecutor",
         "TopKExecutor",
     ),

@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from shown import SALES, Shown
 
 from tidemill import InProcessCluster, LaunchConfig
-from tidemill.api.recording import record_module
+from tidemill.api.declaration import record_module
 from tidemill.gateway.modules import Modules
 
 SCRIPT = Path(__file__).parents[3] / "scripts" / "chromium.sh"

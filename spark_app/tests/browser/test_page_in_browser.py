@@ -22,7 +22,7 @@ from shown import SALES, Shown
 
 from tidemill import InProcessCluster, LaunchConfig
 from tidemill import Path as At
-from tidemill.api.recording import record_module
+from tidemill.api.declaration import record_module
 from tidemill.definition.definition import launch
 from tidemill.gateway.modules import Modules
 from tidemill.gateway.settings import GatewaySettings

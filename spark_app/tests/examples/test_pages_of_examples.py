@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tidemill import Module
-from tidemill.api.recording import record_module
+from tidemill.api.declaration import record_module
 from tidemill.plan.check.module import check
 from tidemill.plan.warn import warnings_of
 

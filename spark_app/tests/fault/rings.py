@@ -9,7 +9,7 @@ from mirrored import BEGINNING
 from stories import module_of
 
 from tidemill import Agg, Block, CompoundAgg, Depot, Expr, LaunchConfig, Ops, Path, PState
-from tidemill.api.recording import record_module
+from tidemill.api.declaration import record_module
 from tidemill.clients.depot import DepotHandle
 from tidemill.clients.module import ModuleClient
 from tidemill.clients.pstate import PStateHandle

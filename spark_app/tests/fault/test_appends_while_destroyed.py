@@ -13,7 +13,7 @@ import pytest
 from waiting import eventually
 
 from tidemill import Agg, CompoundAgg, Depot, InProcessCluster, LaunchConfig, MicrobatchSourceOptions, Module, PState
-from tidemill.api.launching import UpdateOptions
+from tidemill.api.launch import UpdateOptions
 from tidemill.clients.barrier import ProcessedWatch
 from tidemill.clients.depot import DepotHandle
 from tidemill.clients.module import ModuleClient

@@ -15,8 +15,8 @@ import pytest
 from typer.testing import CliRunner
 
 from tidemill import Agg, CompoundAgg, Depot, InProcessCluster, LaunchConfig, Module, Ops, Path, PState
+from tidemill.cli.backup import _check_apart
 from tidemill.cli.main import app
-from tidemill.cli.saving import _check_apart
 from tidemill.depot.log import DepotLog
 from tidemill.depot.retention import RollingLimits, roll
 from tidemill.journal.clock import ManualClock

@@ -58,7 +58,7 @@ class Relayed:
 
 
 def eventually_published(topology: Any) -> None:
-    if runner.publish.__name__ == "publish" and runner.publish.__module__ == "tidemill.leader.publishing":
+    if runner.publish.__name__ == "publish" and runner.publish.__module__ == "tidemill.leader.publisher":
         topology.wait_for(lambda state: state.report.unpublished == 0, 20)
 
 

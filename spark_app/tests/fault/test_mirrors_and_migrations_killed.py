@@ -17,7 +17,7 @@ from mirrored_load import KEYS, BankInCents
 from waiting import eventually
 
 from tidemill import InProcessCluster, Path
-from tidemill.api.recording import record_module
+from tidemill.api.declaration import record_module
 from tidemill.clients.status import TopologyStatus
 from tidemill.clients.status_reader import topology_status
 from tidemill.cluster.launch import update

@@ -11,7 +11,7 @@ from mirrored import bank, launch, report, values
 from stories import module_of
 
 from tidemill import Depot, InProcessCluster, LaunchConfig, MicrobatchSourceOptions
-from tidemill.api.recording import record_module
+from tidemill.api.declaration import record_module
 from tidemill.cluster.launch import definition_for_launch, follow
 from tidemill.journal.clock import SystemClock
 from tidemill.journal.definition_log import DefinitionLog

@@ -13,7 +13,7 @@ from stories import module_of
 from waiting import eventually
 
 from tidemill import Depot, LaunchConfig, Ops
-from tidemill.api.recording import record_module
+from tidemill.api.declaration import record_module
 from tidemill.clients.depot import DepotHandle
 from tidemill.clients.module import ModuleClient
 from tidemill.cluster.launch import RunningModule, definition_for_launch

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tidemill import Agg, CompoundAgg, Depot, InProcessCluster, LaunchConfig, Module, Ops, Path, PState
-from tidemill.api.recording import record_module
+from tidemill.api.declaration import record_module
 from tidemill.cli.main import app
 from tidemill.cluster.launch import update
 from tidemill.journal.clock import SystemClock

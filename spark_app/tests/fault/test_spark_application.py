@@ -27,7 +27,7 @@ from test_operator_objects import TOPOLOGY, full_module, revision
 from waiting import eventually
 
 from tidemill.spark.settings import SOCKET_PATH_LIMIT
-from tidemill_operator.resources import driver, launching
+from tidemill_operator.resources import driver, driver_kind
 
 ROOT = Path(__file__).parents[3]
 SPARK = Path(pyspark.__file__).parent
@@ -49,7 +49,7 @@ def api() -> Iterator[RecordingApi]:
 def submitted(api: RecordingApi, folder: Path, **spark: Any) -> Json:
     """The driver's pod that spark-submit posts for the operator's object."""
     module = full_module(spark={"launcher": "SparkApplication", **spark})
-    application = json.loads(json.dumps(launching.launched(module, TOPOLOGY, revision(module))))
+    application = json.loads(json.dumps(driver_kind.launched(module, TOPOLOGY, revision(module))))
     arguments = submit_arguments(application, api.url, folder)
     done = subprocess.run([str(SPARK / "bin/spark-submit"), *arguments], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[:3000]

@@ -27,7 +27,7 @@ from oracle_schedules import Chance, Schedule
 from oracle_structures import IndexedMap, IndexedSet, settled
 
 from tidemill import Constant, Ops, Path
-from tidemill.api.recording import record_module
+from tidemill.api.declaration import record_module
 from tidemill.engine import combined, joins, row_walk
 from tidemill.engine.work import Pinned
 from tidemill.language import schema as sc

@@ -24,11 +24,11 @@ from oracle_structures import UNCHANGED, VOID, OracleError, is_true, shaped
 from oracle_temporaries import initial_of, temporaries, temporary
 
 from tidemill.language import dataflow as df
-from tidemill.language.dispatching import Dispatch, OfClass, OfValue
+from tidemill.language.dispatch import Dispatch, OfClass, OfValue
 from tidemill.language.emits import Streamed, StreamEmit
 from tidemill.language.operations import Op
 from tidemill.language.schema import FixedKeysSchema, Leaf, MapSchema
-from tidemill.language.selecting import SelectFrom
+from tidemill.language.value_select import SelectFrom
 from tidemill.values.data import check_data, route, sort_key
 from tidemill.values.keys import key_token, same_key
 

@@ -6,7 +6,7 @@ import pytest
 from oracle_comparison import Variant, compared, found
 from oracle_programs import Program
 
-from tidemill.api.recording import record_module
+from tidemill.api.declaration import record_module
 from tidemill.plan.check.module import checked
 
 LOGGED = """

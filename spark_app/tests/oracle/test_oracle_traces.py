@@ -22,7 +22,7 @@ from oracle_schedules import Chance, Schedule
 from stories import module_of
 
 from tidemill import Path
-from tidemill.api.recording import record_module
+from tidemill.api.declaration import record_module
 from tidemill.values.data import route
 
 SEEDS = range(5)

@@ -24,7 +24,7 @@ from pyspark import cloudpickle
 from test_engine_equality import by_rows
 
 from tidemill import AccumulatorAgg, Agg, Block, CombinerAgg, CompoundAgg, Depot, Expr, Module, Ops, Path, PState
-from tidemill.api.recording import record_module
+from tidemill.api.declaration import record_module
 from tidemill.api.schemas import Schema
 from tidemill.language import schema as schemas
 from tidemill.paths.nodes import ListNode, MapNode, RootValue, SetNode

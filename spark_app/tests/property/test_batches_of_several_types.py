@@ -19,7 +19,7 @@ from tidemill.graphs.executors.aggregation import AggExecutor
 from tidemill.graphs.executors.asof import AsOfJoinExecutor
 from tidemill.graphs.executors.joins import JoinExecutor
 from tidemill.graphs.executors.rows import DistinctExecutor, MergedStorageExecutor
-from tidemill.graphs.executors.sorting import SortExecutor, TopKExecutor
+from tidemill.graphs.executors.sort import SortExecutor, TopKExecutor
 from tidemill.graphs.executors.spilling_join import OOCJoinExecutor
 from tidemill.graphs.executors.windows import SessionWindowExecutor, TumblingWindowExecutor
 

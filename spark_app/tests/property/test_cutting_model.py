@@ -14,9 +14,9 @@ from tidemill.language.schema import Leaf, MapSchema
 from tidemill.pstate.thread_state import PStateInfo, ThreadState
 from tidemill.scans.export import export
 from tidemill.tables import compaction, verify
-from tidemill.tables.chunking import chunks
+from tidemill.tables.chunks import chunks
 from tidemill.tables.container import PUT, decode
-from tidemill.tables.folding import rows_frame
+from tidemill.tables.level_merge import rows_frame
 from tidemill.tables.parts import PartLoader
 from tidemill.tables.sorted_table import SortedTable
 from tidemill.tables.tables import layout_of

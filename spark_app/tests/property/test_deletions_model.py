@@ -30,9 +30,9 @@ from tidemill.language.dataflow import (
     TopologyDeclaration,
 )
 from tidemill.language.schema import Leaf, MapSchema
-from tidemill.leader.closing import held
 from tidemill.leader.deletions import Deletions
 from tidemill.leader.garbage import remove_garbage
+from tidemill.leader.log_closure import held
 from tidemill.leader.topology_store import TopologyStore
 from tidemill.testing.faulty_store import Crash, FaultPlan, FaultyObjectStore
 from tidemill.testing.memory_store import MemoryStore

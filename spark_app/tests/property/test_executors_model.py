@@ -29,7 +29,7 @@ from tidemill.graphs.executors.rows import (
     StorageExecutor,
     UnionExecutor,
 )
-from tidemill.graphs.executors.sorting import SortExecutor, TopKExecutor
+from tidemill.graphs.executors.sort import SortExecutor, TopKExecutor
 from tidemill.graphs.executors.spilling_join import OOCJoinExecutor
 from tidemill.graphs.executors.spmv import SpMVExecutor
 from tidemill.graphs.executors.windows import HoppingWindowExecutor, SessionWindowExecutor, TumblingWindowExecutor

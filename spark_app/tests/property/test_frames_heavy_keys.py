@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidemill import GraphFrame, SplitPartition, TaskGraph
-from tidemill.graphs.frames import compiling, heavy_keys
+from tidemill.graphs.frames import compiler, heavy_keys
 from tidemill.graphs.multisets import difference
 from tidemill.graphs.nodes import TaskNode
 
@@ -25,7 +25,7 @@ HOWS = ["inner", "left", "semi", "anti"]
 @pytest.fixture(autouse=True)
 def small_sides(monkeypatch: pytest.MonkeyPatch) -> None:
     """No side is so small that it is copied whole, and a few rows of a sample count."""
-    monkeypatch.setattr(compiling, "BROADCAST_BYTES", 10_000)
+    monkeypatch.setattr(compiler, "BROADCAST_BYTES", 10_000)
     monkeypatch.setattr(heavy_keys, "SAMPLED_ROWS_MIN", 2)
 
 
@@ -38,8 +38,8 @@ def store() -> Iterator[str]:
 @pytest.fixture
 def all_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each side is as large as one that is copied may be."""
-    monkeypatch.setattr(compiling, "BROADCAST_BYTES", 1.0)
-    monkeypatch.setattr(compiling, "size", lambda plan: 1.0)
+    monkeypatch.setattr(compiler, "BROADCAST_BYTES", 1.0)
+    monkeypatch.setattr(compiler, "size", lambda plan: 1.0)
 
 
 def heavy_in(frame: GraphFrame) -> list[tuple[Any, ...]]:
@@ -193,8 +193,8 @@ def test_any_join_is_that_of_polars_whatever_keys_are_taken_for_heavy(
     left = pl.DataFrame(left_rows, schema=schema, orient="row").with_row_index("a")
     right = pl.DataFrame(right_rows, schema=schema, orient="row").with_row_index("b")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compiling, "BROADCAST_BYTES", 1.0)
-        patch.setattr(compiling, "size", lambda plan: 1.0)
+        patch.setattr(compiler, "BROADCAST_BYTES", 1.0)
+        patch.setattr(compiler, "size", lambda plan: 1.0)
         patch.setattr(heavy_keys, "SAMPLED_ROWS_MIN", 2)
         graph = TaskGraph(store, parallelism=channels, checkpoint_waves=None)
         frames = graph.from_frames([left.head(20), left.slice(20)]), graph.from_frames(right)

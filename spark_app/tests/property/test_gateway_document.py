@@ -19,7 +19,7 @@ from schemathesis import GenerationMode
 from schemathesis.config import SchemathesisConfig
 
 from tidemill import Agg, CompoundAgg, Depot, InProcessCluster, LaunchConfig, Module, Ops, PState, TaskGraph
-from tidemill.api.recording import record_module
+from tidemill.api.declaration import record_module
 from tidemill.gateway import schemas
 from tidemill.gateway.modules import Modules
 from tidemill.gateway.pstates import DiffAsked, PageAsked, SelectBody, SelectMany

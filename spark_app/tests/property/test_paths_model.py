@@ -22,7 +22,7 @@ from tidemill.language.schema import Schema
 from tidemill.paths.compiled import compile_path
 from tidemill.paths.memory_nodes import contents, memory_root
 from tidemill.paths.nodes import RootValue
-from tidemill.pstate.reading import SnapshotReader
+from tidemill.pstate.snapshot_reader import SnapshotReader
 from tidemill.pstate.thread_state import PStateInfo, ThreadState
 from tidemill.tables.parts import PartLoader
 from tidemill.tables.view import SnapshotView

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tidemill.journal.snapshot import Level, Snapshot, TaskSet
 from tidemill.language.schema import FixedKeysSchema, Leaf, ListSchema, MapSchema, Schema, SetSchema, has_indexed
 from tidemill.paths.nodes import Node
-from tidemill.pstate.reading import SnapshotReader
+from tidemill.pstate.snapshot_reader import SnapshotReader
 from tidemill.pstate.thread_state import PStateInfo, ThreadState
 from tidemill.tables import compaction, verify
 from tidemill.tables.parts import PartLoader

@@ -25,7 +25,7 @@ from tidemill import (
     emit_stream,
     operation,
 )
-from tidemill.api.recording import record_module
+from tidemill.api.declaration import record_module
 from tidemill.plan.check.module import check
 
 

@@ -11,7 +11,7 @@ import pytest
 from simulation_runs import crashes_and_places, is_caught, run
 
 from tidemill.journal.entries import StagedAppend
-from tidemill.leader import collection, publishing, transitions
+from tidemill.leader import collection, publisher, transitions
 from tidemill.leader.publication import Publication
 from tidemill.testing.appending_simulation import AppendingSimulation
 from tidemill.testing.simulation import Chances
@@ -54,7 +54,7 @@ def number_anew(old: Callable[..., Any]) -> Callable[..., Any]:
     ("place", "name", "mistake"),
     [
         (transitions, "_kept_appends", forget_the_first),
-        (publishing, "producer_of", number_anew),
+        (publisher, "producer_of", number_anew),
         (collection, "_is_over", lambda old: lambda name, entry: True),
         (StagedAppend, "digest", lambda old: property(lambda self: str(id(self)))),
         (Publication, "without_delivered", lambda old: lambda self, entry: replace(entry, appends=())),

@@ -10,7 +10,7 @@ import pytest
 from simulation_runs import run
 
 from tidemill import Agg, Block, CompoundAgg, Depot, MicrobatchSourceOptions, Module, Ops, PState, SubBatch
-from tidemill.api.recording import record_module
+from tidemill.api.declaration import record_module
 from tidemill.language.dataflow import ModuleDeclaration
 from tidemill.testing.bank_simulation import BankSimulation
 from tidemill.testing.simulation import DEPOT, TOPOLOGY

@@ -12,13 +12,13 @@ import pytest
 from simulation_runs import run
 
 from tidemill.api.aggregators import Agg, CompoundAgg
+from tidemill.api.declaration import record_module
 from tidemill.api.depots import Depot
 from tidemill.api.module import Module
-from tidemill.api.recording import record_module
 from tidemill.api.schemas import PState
 from tidemill.api.topology import MicrobatchSourceOptions
 from tidemill.definition import definition as definitions
-from tidemill.definition.migrating import known_migrations, steps_of, with_steps
+from tidemill.definition.migration_steps import known_migrations, steps_of, with_steps
 from tidemill.journal.commit_log import CommitLog
 from tidemill.journal.entries import Entry
 from tidemill.journal.snapshot import Snapshot
@@ -30,7 +30,7 @@ from tidemill.leader.waiting_migrations import waiting_migrations
 from tidemill.plan.compile.topology import compile_topology
 from tidemill.plan.program import Program
 from tidemill.pstate.info import PStateInfo
-from tidemill.pstate.reading import SnapshotReader
+from tidemill.pstate.snapshot_reader import SnapshotReader
 from tidemill.tables.migration_progress import generations
 from tidemill.tables.parts import PartLoader
 from tidemill.tables.stored_parts import read_part

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tidemill.depot import producers, reading
+from tidemill.depot import producers, record_reader
 from tidemill.depot.commit import SegmentBatch
 from tidemill.depot.header import Offsets
 from tidemill.depot.log import DepotLog
@@ -178,7 +178,7 @@ def test_repeat_is_refused_when_its_records_are_gone_and_it_was_not_the_last() -
 
 
 def test_search_for_a_repeat_ends_when_it_is_too_far_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "PAST_MAX", 3)
+    monkeypatch.setattr(record_reader, "PAST_MAX", 3)
     store = MemoryStore()
     depot = process(store)
     for number in range(10):

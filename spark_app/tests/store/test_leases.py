@@ -12,7 +12,7 @@ import pytest
 from callable_clock import Clock
 
 from tidemill.journal.clock import ManualClock
-from tidemill.journal.leading import topology_lease
+from tidemill.journal.leadership import topology_lease
 from tidemill.store.lease import FileLease, HeartbeatLease, lease_for
 from tidemill.store.local import LocalStore
 from tidemill.store.objects import ObjectStore

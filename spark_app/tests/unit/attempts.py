@@ -9,8 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from tidemill.api.declaration import record_module
 from tidemill.api.path import recorded_path
-from tidemill.api.recording import record_module
 from tidemill.depot.log import DepotLog
 from tidemill.depot.segment import Segment
 from tidemill.engine.attempt import run_attempt

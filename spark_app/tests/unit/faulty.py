@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tidemill import Module
-from tidemill.api.recording import record_module
+from tidemill.api.declaration import record_module
 from tidemill.plan.check.module import check
 from tidemill.values.errors import Fault
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tidemill import InProcessCluster, LaunchConfig, Module
-from tidemill.api.recording import record_module
+from tidemill.api.declaration import record_module
 from tidemill.client import Client
 from tidemill.gateway.modules import Modules
 from tidemill.gateway.server import GatewayServer

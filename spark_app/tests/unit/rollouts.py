@@ -9,7 +9,7 @@ from waiting import eventually
 
 from tidemill import Agg, CompoundAgg, Depot, MicrobatchSourceOptions, Module, PState
 from tidemill import Path as TidemillPath
-from tidemill.api.recording import record_module
+from tidemill.api.declaration import record_module
 from tidemill.clients.depot import DepotHandle
 from tidemill.clients.hub import AppendHub
 from tidemill.clients.module import ModuleClient
@@ -20,11 +20,11 @@ from tidemill.engine.work import AttemptRunner
 from tidemill.journal.clock import SystemClock
 from tidemill.journal.commit_log import CommitLog
 from tidemill.journal.definition_log import DefinitionLog
-from tidemill.journal.leading import topology_lease
+from tidemill.journal.leadership import topology_lease
 from tidemill.kubernetes.revision_gate import RevisionGate, RevisionPlan
-from tidemill.leader.closing import held
 from tidemill.leader.collection import collect
 from tidemill.leader.deletions import Deletions
+from tidemill.leader.log_closure import held
 from tidemill.leader.topology_store import TopologyStore
 from tidemill.local.runner import LocalRunner
 from tidemill.store.objects import ObjectStore

@@ -15,8 +15,8 @@ import pytest
 from deleted_depots import Still, newest, records
 
 from tidemill import Depot, Module, Path, PState
-from tidemill.api.launching import LaunchConfig
-from tidemill.api.recording import record_module
+from tidemill.api.declaration import record_module
+from tidemill.api.launch import LaunchConfig
 from tidemill.clients.barrier import ProcessedWatch, barrier_of
 from tidemill.clients.depot import DepotHandle
 from tidemill.clients.module import ModuleClient
@@ -34,8 +34,8 @@ from tidemill.kubernetes.revision_gate import RevisionGate, RevisionPlan
 from tidemill.leader.backup import BackupRun
 from tidemill.leader.backup_folder import BackupFolder
 from tidemill.leader.check import check_module
-from tidemill.leader.closing import held
 from tidemill.leader.deletions import Deletions
+from tidemill.leader.log_closure import held
 from tidemill.store.local import LocalStore
 from tidemill.store.log import is_deletion_mark
 from tidemill.store.objects import ObjectStore

@@ -26,7 +26,7 @@ from tidemill import (
     PState,
 )
 from tidemill import Path as To
-from tidemill.api.recording import record_module
+from tidemill.api.declaration import record_module
 from tidemill.clients.barrier import Barrier, ProcessedWatch
 from tidemill.clients.status_reader import LagReader, topology_status
 from tidemill.cluster.launch import update

@@ -8,10 +8,10 @@ from pathlib import Path as Folder
 import pytest
 from rollouts import SECONDS, Clock, Rollouts, Shop
 
-from tidemill.api.recording import record_module
+from tidemill.api.declaration import record_module
 from tidemill.clients.status_reader import topology_status
 from tidemill.cluster.launch import RunningModule, programs
-from tidemill.journal.leading import topology_lease
+from tidemill.journal.leadership import topology_lease
 from tidemill.leader.check import check_module
 from tidemill.leader.collection import collect
 from tidemill.leader.log_ages import SEEN_MAX, LogAges

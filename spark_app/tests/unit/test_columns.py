@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidemill.values import columns
-from tidemill.values.packing import pack, unpack
+from tidemill.values.message_pack import pack, unpack
 
 scalars = st.one_of(
     st.none(),

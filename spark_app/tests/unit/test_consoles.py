@@ -13,10 +13,10 @@ from typer.testing import CliRunner
 from waiting import eventually
 
 from tidemill import Agg, Depot, InProcessCluster, LaunchConfig, Module
+from tidemill.cli.backup import _progress
 from tidemill.cli.consoles import PlainConsole
 from tidemill.cli.main import app as command
 from tidemill.cli.output import say, show_line, show_table, to_json
-from tidemill.cli.saving import _progress
 from tidemill.leader.backup import Copied
 
 EVIL = "a\x1b[2J\x1b]0;title\x9b2Jb"

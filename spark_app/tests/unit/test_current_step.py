@@ -8,7 +8,7 @@ import pytest
 from attempts import Attempts
 
 from tidemill import Agg, Block, CompoundAgg, Depot, LoopVars, Module, Path, PState
-from tidemill.api.recording import record_module
+from tidemill.api.declaration import record_module
 from tidemill.engine.current_step import superstep_text
 from tidemill.engine.work import Cancel, CurrentStep
 from tidemill.plan.compile.topology import compile_topology

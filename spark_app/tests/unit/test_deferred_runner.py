@@ -14,7 +14,7 @@ from waiting import eventually
 
 from tidemill import Agg, CompoundAgg, Depot, MicrobatchSourceOptions, Module, PState
 from tidemill import Path as TidemillPath
-from tidemill.api.recording import record_module
+from tidemill.api.declaration import record_module
 from tidemill.clients.depot import DepotHandle
 from tidemill.clients.hub import AppendHub
 from tidemill.clients.module import ModuleClient

@@ -24,7 +24,7 @@ from tidemill import (
     Path,
     PState,
 )
-from tidemill.api.recording import record_module
+from tidemill.api.declaration import record_module
 from tidemill.engine import appends
 from tidemill.plan.warn import warnings_of
 from tidemill.values.errors import UserCodeError

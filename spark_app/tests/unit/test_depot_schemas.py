@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from tidemill import DefinitionError, Depot, LaunchConfig, Module, PState, RecordRefused
-from tidemill.api.recording import record_module
+from tidemill.api.declaration import record_module
 from tidemill.cli.main import app
 from tidemill.definition import definition as definitions
 from tidemill.definition.stored import StoredDepot

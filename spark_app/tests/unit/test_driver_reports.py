@@ -14,7 +14,7 @@ from fake_kubernetes import FakeKubernetes
 from waiting import eventually
 
 from tidemill import Depot, MicrobatchSourceOptions, Module
-from tidemill.api.recording import record_module
+from tidemill.api.declaration import record_module
 from tidemill.clients.status import Phase
 from tidemill.definition import definition as definitions
 from tidemill.journal.clock import SystemClock

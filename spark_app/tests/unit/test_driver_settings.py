@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tidemill import Depot, Module
-from tidemill.api.recording import record_module
+from tidemill.api.declaration import record_module
 from tidemill.definition import definition as definitions
 from tidemill.definition.definition import StoredDefinition, StoredDepot, StoredSource, StoredTopology
 from tidemill.definition.stored import StoredMirror

@@ -14,7 +14,7 @@ import pytest
 from executor_runs import check, frames_of, run
 
 from tidemill.graphs.executor import has_ended_early
-from tidemill.graphs.executors import spilling
+from tidemill.graphs.executors import spilled_frames
 from tidemill.graphs.executors.aggregation import AggExecutor, Aggregation, Groups
 from tidemill.graphs.executors.asof import AsOfJoinExecutor
 from tidemill.graphs.executors.joins import JoinExecutor
@@ -27,7 +27,7 @@ from tidemill.graphs.executors.outputs import (
     staging_of,
 )
 from tidemill.graphs.executors.rows import DistinctExecutor, LimitExecutor, MergedStorageExecutor
-from tidemill.graphs.executors.sorting import SortExecutor, TopKExecutor
+from tidemill.graphs.executors.sort import SortExecutor, TopKExecutor
 from tidemill.graphs.executors.spilling_join import OOCJoinExecutor
 from tidemill.graphs.executors.spmv import SpMVExecutor
 from tidemill.graphs.executors.windows import HoppingWindowExecutor, SessionWindowExecutor, TumblingWindowExecutor
@@ -217,8 +217,8 @@ def test_spilled_rows_are_spilled_again_when_a_checkpoint_comes_back(tmp_path: P
     executor.execute([ROWS], 1, 0)
     state = pickle.loads(pickle.dumps(executor.serialize()))
     count: list[int] = []
-    kept = spilling.spilled
-    monkeypatch.setattr(spilling, "spilled", lambda rows, folder: count.append(rows.height) or kept(rows, folder))
+    kept = spilled_frames.spilled
+    monkeypatch.setattr(spilled_frames, "spilled", lambda rows, folder: count.append(rows.height) or kept(rows, folder))
     again = OOCJoinExecutor("k", memory_limit=10, spill_folder=str(tmp_path))
     again.deserialize(state)
     again.execute([ROWS], 1, 0)

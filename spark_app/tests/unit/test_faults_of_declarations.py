@@ -9,7 +9,7 @@ import pytest
 from faulty import Cases, Define, assert_one_fault, fault_places, faults_of
 
 from tidemill import Agg, Block, DefinitionError, Depot, MicrobatchSourceOptions, Module, OffsetAgo, Ops, PState
-from tidemill.api.recording import record_module
+from tidemill.api.declaration import record_module
 from tidemill.plan.check.module import checked
 
 cases = Cases()

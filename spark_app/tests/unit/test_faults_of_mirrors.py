@@ -268,7 +268,7 @@ def test_a_client_is_sent_to_the_other_module_when_it_asks_for_a_mirror(cluster:
 
 
 def test_a_warning_shows_when_rows_of_another_modules_depot_are_aggregated_where_they_are() -> None:
-    from tidemill.api.recording import record_module
+    from tidemill.api.declaration import record_module
     from tidemill.plan.warn import warnings_of
 
     def define(setup: Any, topologies: Any) -> None:

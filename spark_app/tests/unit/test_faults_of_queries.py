@@ -8,7 +8,7 @@ import pytest
 from faulty import Cases, Define, assert_one_fault, faults_of
 
 from tidemill import Agg, Block, CompoundAgg, Depot, Module, Ops, Path, PState
-from tidemill.api.recording import record_module
+from tidemill.api.declaration import record_module
 from tidemill.plan.warn import warnings_of
 
 cases = Cases()

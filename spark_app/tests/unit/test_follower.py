@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from tidemill import Depot, Module
-from tidemill.api.recording import record_module
+from tidemill.api.declaration import record_module
 from tidemill.clients.status import TopologyStatus
 from tidemill.definition import definition as definitions
 from tidemill.definition.definition import StoredDefinition

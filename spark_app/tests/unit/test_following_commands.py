@@ -17,9 +17,9 @@ from typer.testing import CliRunner
 from waiting import eventually
 
 from tidemill import Agg, CompoundAgg, Depot, InProcessCluster, LaunchConfig, Module, PState
-from tidemill.cli import completing, following
-from tidemill.cli.following import LogLook, StoreLook, looks
+from tidemill.cli import completion, repeated_looks
 from tidemill.cli.main import app
+from tidemill.cli.repeated_looks import LogLook, StoreLook, looks
 from tidemill.journal.clock import ManualClock, SystemClock
 from tidemill.store.urls import open_store
 from tidemill.values.errors import StoreUnavailable, UnknownName
@@ -68,7 +68,7 @@ class AwayNow:
 def test_each_entry_is_shown_once_and_in_order_when_the_store_was_away(
     cluster: InProcessCluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(following, "LINES_AT_ONCE", 3)
+    monkeypatch.setattr(repeated_looks, "LINES_AT_ONCE", 3)
     look = AwayNow(LogLook(cluster.store, "Pages", "count", 2))
     found = looks(look, 1.0, ManualClock())
     shown = [line["entry"] for line in next(found)]
@@ -110,8 +110,8 @@ def test_what_was_deleted_meanwhile_is_told_when_a_log_is_followed(
     look = LogLook(cluster.store, "Pages", "count", 5)
     seen = look()[-1]["entry"]
     view(cluster, "a")
-    real = following.lines_of
-    monkeypatch.setattr(following, "lines_of", lambda *given, **named: real(*given, **named)[1:])
+    real = repeated_looks.lines_of
+    monkeypatch.setattr(repeated_looks, "lines_of", lambda *given, **named: real(*given, **named)[1:])
     first = look()[0]["entry"]
 
     assert first == seen + 2
@@ -255,37 +255,37 @@ class Line:
 def test_names_are_offered_when_they_fit_what_is_written(cluster: InProcessCluster) -> None:
     line: Any = Line(store=cluster.store_url, module="Pages")
 
-    assert completing.modules(line, "P") == ["Pages"]
-    assert completing.modules(line, "Q") == []
-    assert completing.depots(line, "*v") == completing.depots(line, "") == ["views"]
-    assert completing.queries(line, "") == []
-    assert completing.options("depot.max.f") == ["depot.max.fetch"]
+    assert completion.modules(line, "P") == ["Pages"]
+    assert completion.modules(line, "Q") == []
+    assert completion.depots(line, "*v") == completion.depots(line, "") == ["views"]
+    assert completion.queries(line, "") == []
+    assert completion.options("depot.max.f") == ["depot.max.fetch"]
 
 
 @pytest.mark.parametrize("url", ["/nowhere/at/all", "s3://", "ftp://x", "s3://b?endpoint=http://127.0.0.1:9"])
 def test_nothing_is_offered_and_nothing_made_when_there_is_no_such_store(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(completing, "SECONDS_MAX", 0.1)
+    monkeypatch.setattr(completion, "SECONDS_MAX", 0.1)
     line: Any = Line(store=url, module="Pages")
 
-    assert completing.modules(line, "") == completing.pstates(line, "") == []
+    assert completion.modules(line, "") == completion.pstates(line, "") == []
     assert not Folder("/nowhere").exists()
 
 
 def test_nothing_is_offered_when_the_store_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = threading.Event()
-    monkeypatch.setattr(completing, "SECONDS_MAX", 0.01)
-    monkeypatch.setattr(completing, "_modules", lambda url: ["late"] if answers.wait(60) else [])
+    monkeypatch.setattr(completion, "SECONDS_MAX", 0.01)
+    monkeypatch.setattr(completion, "_modules", lambda url: ["late"] if answers.wait(60) else [])
     line: Any = Line(store="s3://bucket")
 
-    assert completing.modules(line, "") == []
+    assert completion.modules(line, "") == []
     answers.set()
 
 
 def test_few_names_are_offered_when_a_store_has_many(tmp_path: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     open_store(tmp_path.as_uri())
-    monkeypatch.setattr(completing, "_modules", lambda url: (f"M{number}" for number in range(10_000)))
+    monkeypatch.setattr(completion, "_modules", lambda url: (f"M{number}" for number in range(10_000)))
     line: Any = Line(store=str(tmp_path))
 
-    assert len(completing.modules(line, "M")) == completing.NAMES_MAX
+    assert len(completion.modules(line, "M")) == completion.NAMES_MAX

@@ -502,7 +502,7 @@ def test_error_shows_the_record_when_a_call_raises(tmp_path: Any, form: str) -> 
     text = r"each_async\(.*refuses\) at .*test_forms.py.* raised KeyError: 'three' \(record: .*\*v=3"
     with pytest.raises(UserCodeError, match=text) as raised:
         attempts.attempt()
-    assert "in refuses" in raised.value.trace and "awaiting.py" not in raised.value.trace
+    assert "in refuses" in raised.value.trace and "event_loops.py" not in raised.value.trace
 
 
 def test_error_says_so_when_a_function_returns_nothing_to_await() -> None:

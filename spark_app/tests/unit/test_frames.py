@@ -13,11 +13,11 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from tidemill import Executor, SessionWindowExecutor
-from tidemill.graphs.executors import sorting
+from tidemill.graphs.executors import sort
 from tidemill.graphs.executors.aggregation import AggExecutor, MergingAggExecutor
 from tidemill.graphs.executors.joins import JoinExecutor
 from tidemill.graphs.executors.rows import StorageExecutor
-from tidemill.graphs.executors.spilling import spilled
+from tidemill.graphs.executors.spilled_frames import spilled
 from tidemill.graphs.frames.expressions import comparisons
 from tidemill.graphs.frames.frame import GraphFrame
 from tidemill.graphs.frames.plans import ScanPlan
@@ -85,7 +85,7 @@ def test_large_sides_are_partitioned_and_small_ones_copied(graph: TaskGraph, mon
         return list(join.partitions.values())
 
     assert None in keys()
-    monkeypatch.setattr("tidemill.graphs.frames.compiling.BROADCAST_BYTES", 0)
+    monkeypatch.setattr("tidemill.graphs.frames.compiler.BROADCAST_BYTES", 0)
     assert keys() == [["k"], ["k"]]
 
 
@@ -93,7 +93,7 @@ def test_large_sides_are_partitioned_and_small_ones_copied(graph: TaskGraph, mon
 def test_a_side_is_copied_when_a_sample_shows_that_its_filter_keeps_few_rows(
     graph: TaskGraph, monkeypatch: Any, kept: int, is_copied: bool
 ) -> None:
-    monkeypatch.setattr("tidemill.graphs.frames.compiling.BROADCAST_BYTES", 20_000)
+    monkeypatch.setattr("tidemill.graphs.frames.compiler.BROADCAST_BYTES", 20_000)
     rows = pl.DataFrame({"k": pl.int_range(50_000, eager=True), "n": pl.int_range(50_000, eager=True).shuffle(1)})
     file = Path(graph.store).parent / "rows.parquet"
     rows.write_parquet(file, row_group_size=5_000)
@@ -271,7 +271,7 @@ def test_days_are_not_added_up(graph: TaskGraph, kind: str) -> None:
 
 
 def test_keys_that_cannot_be_dealt_to_channels_still_meet(graph: TaskGraph, monkeypatch: Any) -> None:
-    monkeypatch.setattr("tidemill.graphs.frames.compiling.BROADCAST_BYTES", 0)
+    monkeypatch.setattr("tidemill.graphs.frames.compiler.BROADCAST_BYTES", 0)
     rows = pl.DataFrame({"k": [1, 1, 2], "none": [None] * 3, "both": [[1], [1], [2]]})
     frame = graph.from_frames([rows, rows])
 
@@ -349,8 +349,8 @@ def test_runs_of_a_sort_are_files_when_they_exceed_the_memory_limit(
         made.append(frame.height)
         return spilled(frame, folder)
 
-    monkeypatch.setattr(sorting, "spilled", counting)
-    monkeypatch.setattr(sorting, "MEMORY_LIMIT", 4_000)
+    monkeypatch.setattr(sort, "spilled", counting)
+    monkeypatch.setattr(sort, "MEMORY_LIMIT", 4_000)
     table = pl.DataFrame({"k": [(n * 7919) % 10_007 for n in range(10_000)]})
     frame = TaskGraph(tmp_path, parallelism=3).from_frames([*table.iter_slices(100)])
 

@@ -18,7 +18,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from tidemill import Agg, BadInput, CompoundAgg, Depot, InProcessCluster, LaunchConfig, Module, Ops, PState
-from tidemill.api.recording import record_module
+from tidemill.api.declaration import record_module
 from tidemill.depot.log import DepotLog
 from tidemill.gateway.app import make_app
 from tidemill.gateway.modules import Modules
@@ -26,7 +26,7 @@ from tidemill.gateway.settings import GatewaySettings, check_exposure
 from tidemill.gateway.tokens import Tokens, tokens_from
 from tidemill.journal.options_log import OptionsLog
 from tidemill.values.errors import OutcomeUnknown, RecordRefused, StoreUnavailable
-from tidemill.values.packing import pack, unpack
+from tidemill.values.message_pack import pack, unpack
 
 WHEN = datetime.datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=datetime.UTC)
 AT = "/api/v1/modules/Served"

@@ -21,7 +21,7 @@ from tidemill.journal.clock import ManualClock
 from tidemill.language.dataflow import Const, Function, Nav, RecordedPath
 from tidemill.paths.json import path_from_json
 from tidemill.values.errors import OutcomeUnknown, SequenceUnknown, StoreUnavailable, TidemillError
-from tidemill.values.packing import pack, unpack
+from tidemill.values.message_pack import pack, unpack
 
 APPEND = Request("POST", "/append", b"x", headers={"idempotency-key": "k"}, is_write=True)
 SELECT = Request("POST", "/select", b"x")

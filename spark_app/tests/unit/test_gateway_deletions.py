@@ -10,7 +10,7 @@ from deleted_depots import Still, records
 from gateways import served
 
 from tidemill import Depot, LaunchConfig, Module
-from tidemill.api.recording import record_module
+from tidemill.api.declaration import record_module
 from tidemill.client import Client
 from tidemill.cluster.launch import definition_for_launch, destroy
 from tidemill.gateway.modules import Modules

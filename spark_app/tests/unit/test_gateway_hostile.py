@@ -28,7 +28,7 @@ from tidemill.journal.entries import member
 from tidemill.store.urls import open_store
 from tidemill.tables import container
 from tidemill.values.errors import CorruptState, StoreUnavailable, TidemillError
-from tidemill.values.packing import EXT_SET, pack
+from tidemill.values.message_pack import EXT_SET, pack
 
 AT = "/api/v1/modules/Attacked"
 APPEND = f"{AT}/depots/log/append"

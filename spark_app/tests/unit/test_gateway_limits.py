@@ -29,7 +29,7 @@ from tidemill.gateway import (
     guard,
     live,
     module_looks,
-    observing,
+    observation,
     page,
     pstates,
     schemas,
@@ -46,7 +46,7 @@ from tidemill.gateway.modules import Modules
 from tidemill.graphs import dataset_rows
 from tidemill.language.options import find_option
 from tidemill.paths import budget, json
-from tidemill.values import data, names, packing
+from tidemill.values import data, message_pack, names
 from tidemill.values.errors import BadInput
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -74,7 +74,7 @@ LIMITS: dict[str, tuple[float, str]] = {
         "test_an_arrow_stream_is_refused_when_it_has_too_many_columns_or_messages",
     ),
     "sets in sets": (
-        packing.DEPTH_MAX,
+        message_pack.DEPTH_MAX,
         "test_bytes_are_refused_when_sets_are_nested_deeper",
     ),
     "bytes of one record": (
@@ -258,7 +258,7 @@ LIMITS: dict[str, tuple[float, str]] = {
         "test_as_many_changes_are_looked_at_as_are_allowed_when_there_are_more",
     ),
     "lines of a log in one": (
-        observing.LINES_MAX,
+        observation.LINES_MAX,
         "test_the_log_is_read_in_pages_when_it_is_long",
     ),
     "records of one page of a quarantine": (
@@ -290,7 +290,7 @@ LIMITS: dict[str, tuple[float, str]] = {
         "test_a_request_is_refused_when_it_passes_a_limit",
     ),
     "bytes of a set in sets": (
-        packing.NESTED_BYTES_MAX,
+        message_pack.NESTED_BYTES_MAX,
         "test_nested_sets_are_refused_when_the_copies_of_all_levels_would_be_large",
     ),
     "bytes of a sign-in": (

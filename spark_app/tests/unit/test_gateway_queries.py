@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
 from tidemill import Agg, CompoundAgg, Depot, InProcessCluster, LaunchConfig, Module, Ops, Path, PState
-from tidemill.api.recording import record_module
+from tidemill.api.declaration import record_module
 from tidemill.cli.main import app
 from tidemill.cli.output import EXIT_REFUSED
 from tidemill.cli.verdict import needs_code

@@ -23,7 +23,7 @@ from tidemill.gateway.formats import ARROW, JSON, MSGPACK, NDJSON, records_of
 from tidemill.gateway.weights import DECODED_BYTES_MAX, METERED_BYTES, RECORDS_MAX, arrow_weight, json_weight
 from tidemill.values import columns
 from tidemill.values.errors import BadInput
-from tidemill.values.packing import EXT_SET, pack
+from tidemill.values.message_pack import EXT_SET, pack
 
 MEGABYTE = 1024 * 1024
 

@@ -17,7 +17,7 @@ from tidemill.graphs.dataset import together
 from tidemill.graphs.executors.aggregation import AggExecutor
 from tidemill.graphs.executors.asof import AsOfJoinExecutor
 from tidemill.graphs.executors.joins import JoinExecutor
-from tidemill.graphs.executors.spilling import PARTITIONS, SpilledParts
+from tidemill.graphs.executors.spilled_frames import PARTITIONS, SpilledParts
 from tidemill.graphs.executors.spilling_join import OOCJoinExecutor
 from tidemill.graphs.executors.spmv import SpMVExecutor
 from tidemill.values.errors import BadInput

@@ -9,7 +9,7 @@ from typing import Any
 from stories import Story
 
 from tidemill import InProcessCluster, Path
-from tidemill.api.recording import record_module
+from tidemill.api.declaration import record_module
 from tidemill.plan.check.module import check
 
 GUIDE = File(__file__).resolve().parents[3] / "docs" / "guide" / "batch-blocks.md"

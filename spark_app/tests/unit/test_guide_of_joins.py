@@ -12,7 +12,7 @@ from guide_code import names_of
 
 from tidemill import Agg, Block, Ops
 from tidemill import Path as StatePath
-from tidemill.api.recording import record_module
+from tidemill.api.declaration import record_module
 from tidemill.engine.joins import SLICE_ROWS
 from tidemill.plan.check.module import check
 

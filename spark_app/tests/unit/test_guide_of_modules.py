@@ -10,7 +10,7 @@ from guide_code import names_of
 from tidemill import Agg, Module, Ops
 from tidemill import Path as StatePath
 from tidemill.api.block import Block
-from tidemill.api.recording import record_module
+from tidemill.api.declaration import record_module
 from tidemill.plan.check.module import check
 
 GUIDE = Path(__file__).resolve().parents[3] / "docs" / "guide" / "modules.md"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from guide_code import names_of
 
-from tidemill.api.recording import record_module
+from tidemill.api.declaration import record_module
 from tidemill.clients.quarantine import DECIDED_MAX
 from tidemill.language.options import find_option
 from tidemill.leader import attempt_failures

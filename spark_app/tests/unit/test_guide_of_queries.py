@@ -8,7 +8,7 @@ from pathlib import Path
 from guide_code import names_of
 
 from tidemill import InProcessCluster, LaunchConfig
-from tidemill.api.recording import record_module
+from tidemill.api.declaration import record_module
 from tidemill.language.options import find_option
 from tidemill.plan.check.module import check
 from tidemill.plan.warn import warnings_of

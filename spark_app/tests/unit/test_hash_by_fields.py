@@ -9,12 +9,12 @@ import pytest
 from gateways import WAYS, served
 
 from tidemill import Depot, InProcessCluster, LaunchConfig, Module, RecordRefused
-from tidemill.api.recording import record_module
+from tidemill.api.declaration import record_module
 from tidemill.cli.verdict import needs_code, partitioner_text
 from tidemill.client import Client
 from tidemill.clients.depot import DepotHandle
-from tidemill.clients.depot_partitioning import partition_of, partitions_of
 from tidemill.clients.module import ModuleClient
+from tidemill.clients.partition_choice import partition_of, partitions_of
 from tidemill.definition import definition as definitions
 from tidemill.definition.stored import StoredDepot
 from tidemill.definition.stored_json import JSON

@@ -127,6 +127,13 @@ def test_no_module_is_called_utils_when_listed() -> None:
     assert [path.name for path in ALL if path.stem in {"utils", "util", "helpers", "misc", "common"}] == []
 
 
+def test_files_are_called_by_nouns_when_listed() -> None:
+    nouns = {"bindings", "drawing", "ranking", "routing", "settings", "tracing", "widening"}
+    last_words = {path.stem.split("_")[-1] for path in SOURCES}
+
+    assert {word for word in last_words if re.search("ings?$", word)} <= nouns
+
+
 def test_no_two_classes_have_one_name_when_all_sources_are_read() -> None:
     places = defaultdict(list)
     for path in SOURCES:

@@ -11,7 +11,7 @@ from fastapi.testclient import TestClient
 from waiting import eventually
 
 from tidemill import Agg, Depot, InProcessCluster, LaunchConfig, Module
-from tidemill.api.recording import record_module
+from tidemill.api.declaration import record_module
 from tidemill.gateway.app import make_app
 from tidemill.gateway.modules import Modules
 from tidemill.gateway.settings import GatewaySettings

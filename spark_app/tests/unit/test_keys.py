@@ -15,12 +15,12 @@ from tidemill import Path, PState, TestPState
 from tidemill.gateway.formats import MSGPACK, records_of
 from tidemill.language.dataflow import Aggregator, Var
 from tidemill.paths.variables import compile_aggregation
-from tidemill.tables.combining import group_keys
 from tidemill.tables.object_keys import encode_object_key
+from tidemill.tables.row_groups import group_keys
 from tidemill.values.data import decode_canonical, encode_canonical, key_hash
 from tidemill.values.errors import BadInput
 from tidemill.values.keys import admit, admit_all, has_key, key_token, plain_map, plain_set, same_key
-from tidemill.values.packing import EXT_SET, pack, unpack, unpack_foreign
+from tidemill.values.message_pack import EXT_SET, pack, unpack, unpack_foreign
 from tidemill.values.routing import route_column
 
 NAN = float("nan")

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from rollouts import Rollouts, Shop
 
-from tidemill.api.recording import record_module
+from tidemill.api.declaration import record_module
 from tidemill.cluster.launch import programs
-from tidemill.journal.leading import topology_lease
+from tidemill.journal.leadership import topology_lease
 from tidemill.journal.options_log import OptionsLog
 from tidemill.leader import events
 from tidemill.leader.topology_store import TopologyStore

@@ -11,7 +11,7 @@ from stories import module_of
 from typer.testing import CliRunner
 
 from tidemill import Depot, InProcessCluster, Ops, PState
-from tidemill.api.recording import record_module
+from tidemill.api.declaration import record_module
 from tidemill.cli import verdict as verdicts
 from tidemill.cli.main import app
 from tidemill.cli.verdict import Candidate

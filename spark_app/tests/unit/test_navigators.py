@@ -18,10 +18,10 @@ from tidemill.language.schema import Leaf
 from tidemill.paths.arguments import PATHS
 from tidemill.paths.budget import STEPS_MAX, Budget
 from tidemill.paths.compiled import compile_path
-from tidemill.paths.fitting import SchemaFaults, stays, unknown
 from tidemill.paths.json import path_from_json
 from tidemill.paths.navigators import NAVIGATORS
 from tidemill.paths.nodes import RootValue
+from tidemill.paths.schema_fit import SchemaFaults, stays, unknown
 from tidemill.values.errors import BadInput, BadPath
 
 ROOT = File(__file__).resolve().parents[3]

@@ -15,7 +15,7 @@ from jsonschema_rs import validator_for
 from typer.testing import CliRunner
 
 import tidemill
-from tidemill.cli import starting
+from tidemill.cli.init import FILES
 from tidemill.cli.main import app
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -36,9 +36,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_all_files_are_written_when_a_project_is_made(project: Path) -> None:
     files = {str(path.relative_to(project)) for path in project.rglob("*") if path.is_file()}
 
-    assert files == {place.replace("{{package}}", "page_visits") for place in starting.FILES} | {
-        "page_visits/__init__.py"
-    }
+    assert files == {place.replace("{{package}}", "page_visits") for place in FILES} | {"page_visits/__init__.py"}
     assert [path for path in project.rglob("*") if path.is_file() and "{{" in path.read_text().replace("${{", "")] == []
     assert [path.name for path in project.parent.iterdir()] == ["page-visits"]  # nothing is left beside it
 
@@ -121,7 +119,7 @@ def test_nothing_is_overwritten_when_the_name_is_there(
 
 def test_nothing_is_left_when_writing_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(starting.FILES, "last", "no-such-text")
+    monkeypatch.setitem(FILES, "last", "no-such-text")
     code, said = init("page-visits")
 
     assert (code, "no-such-text" in said) == (1, True)

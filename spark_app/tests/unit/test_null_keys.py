@@ -32,13 +32,13 @@ from tidemill import (
     TestPState,
     UserCodeError,
 )
-from tidemill.api.recording import record_module
+from tidemill.api.declaration import record_module
 from tidemill.journal.snapshot import Part, TaskSet
 from tidemill.language.schema import Leaf, MapSchema, SetSchema, from_json, to_json, to_text
 from tidemill.plan.check.module import check
 from tidemill.plan.traced import traced
 from tidemill.tables.container import DELETE, PUT, TableRows, encode
-from tidemill.tables.folding import rows_frame
+from tidemill.tables.level_merge import rows_frame
 from tidemill.tables.tables import Table, layout_of, table_from_json
 from tidemill.tables.verify import faults_of
 

@@ -12,7 +12,7 @@ import pytest
 from attempts import Attempts
 
 from tidemill import AccumulatorAgg, Agg, Block, CombinerAgg, Depot, Module, Ops, Path, PState
-from tidemill.api.recording import record_module
+from tidemill.api.declaration import record_module
 from tidemill.language.aggregation_order import depends_on_order, has_order_between_leaves
 from tidemill.language.combiners import ACCUMULATORS, COMBINERS
 from tidemill.language.dataflow import AggMap, Const, Var

@@ -11,7 +11,7 @@ import pytest
 from rollouts import Rollouts, Shop, Smaller
 
 from tidemill import InProcessCluster, LaunchConfig, ModuleExists, UnknownName
-from tidemill.api.recording import record_module
+from tidemill.api.declaration import record_module
 from tidemill.cluster.launch import destroy, launch
 from tidemill.definition import definition as definitions
 from tidemill.definition.definition import StoredDefinition
@@ -249,7 +249,7 @@ def test_heartbeat_counts_only_while_it_goes_on_when_a_module_is_destroyed(
     definition, clock = owned(shop, BY_HAND), Moving()
     prefix = f"{definition.topology_prefix('count')}/lease"
     monkeypatch.setattr("tidemill.store.lease.LocalStore", type("NoFolder", (), {}))
-    monkeypatch.setattr("tidemill.journal.leading.LocalStore", type("NoFolder", (), {}))
+    monkeypatch.setattr("tidemill.journal.leadership.LocalStore", type("NoFolder", (), {}))
     lease = HeartbeatLease(shop.store, prefix, lambda: int(clock.ms))
     assert lease.try_acquire()
     clock.meanwhile = lease.try_acquire if is_alive else clock.meanwhile  # type: ignore[assignment]

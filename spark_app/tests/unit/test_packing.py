@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidemill.values.errors import BadInput
-from tidemill.values.packing import DEPTH_MAX, EXT_DATETIME, EXT_SET, NESTED_BYTES_MAX, pack, unpack
+from tidemill.values.message_pack import DEPTH_MAX, EXT_DATETIME, EXT_SET, NESTED_BYTES_MAX, pack, unpack
 
 STACK_BYTES = 2 * 1024 * 1024
 """The least that a thread has anywhere: glibc's where the system sets no bound of its own."""

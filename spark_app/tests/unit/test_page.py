@@ -20,7 +20,7 @@ from starlette.testclient import TestClient
 from test_gateway_access import Guarded
 
 from tidemill import Depot, InProcessCluster, LaunchConfig, Module
-from tidemill.api.recording import record_module
+from tidemill.api.declaration import record_module
 from tidemill.clients.history import RANGES_MAX
 from tidemill.gateway import live
 from tidemill.gateway.app import PREFIX, make_app

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidemill import Agg, Block, CompoundAgg, Depot, Module, Ops, Path, PState
-from tidemill.api.recording import record_module
+from tidemill.api.declaration import record_module
 from tidemill.drawing.layout import BOX_HEIGHT, Arrow, Box, layout
 from tidemill.drawing.svg import to_svg
 from tidemill.plan.check.module import checked

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tidemill import Agg, BadInput, Block, Depot, Module, Ops, Path, PState
-from tidemill.api.recording import record_module
-from tidemill.cli.loading import load_module
+from tidemill.api.declaration import record_module
+from tidemill.cli.loader import load_module
 
 
 class Parsing(Module):

@@ -25,7 +25,7 @@ from tidemill import (
     PState,
     SubBatch,
 )
-from tidemill.api.recording import record_module
+from tidemill.api.declaration import record_module
 from tidemill.plan.check.module import checked
 
 WAYS = [(1, 1, False), (4, 1, False), (4, 2, True), (8, 2, False)]

@@ -34,8 +34,8 @@ from tidemill.clients.diffs import (
     UngracefulTerminationDiff,
 )
 from tidemill.clients.proxies import ProxyState, ProxyStatus
-from tidemill.pstate import reading
 from tidemill.pstate.changes import ChangedKeys
+from tidemill.pstate.snapshot_reader import SnapshotReader
 from tidemill.store.objects import NotFound
 
 
@@ -117,9 +117,9 @@ def test_nothing_is_read_when_other_keys_change(games: Games, monkeypatch: pytes
     proxy = games.pstate("$$games").proxy(Path.key("ann"))
     total = games.pstate("$$total").proxy()
     read: list[str] = []
-    root = reading.SnapshotReader.root
+    root = SnapshotReader.root
     monkeypatch.setattr(
-        reading.SnapshotReader, "root", lambda self, pstate, task: read.append(pstate) or root(self, pstate, task)
+        SnapshotReader, "root", lambda self, pstate, task: read.append(pstate) or root(self, pstate, task)
     )
     games.play(("bob", "go"))
     eventually(lambda: total.get() == 1)

@@ -25,7 +25,7 @@ from tidemill.language.options import ModuleOptions
 from tidemill.leader import diagnosis, events, ranges
 from tidemill.leader.attempt_failures import attempt_failed, is_of_record
 from tidemill.leader.diagnosis import SourceRecord, TooManyProbes, find_poison
-from tidemill.leader.quarantining import HELD_MAX, MICROBATCH_MAX, ON_ERROR, SHARE_MAX
+from tidemill.leader.quarantine_limits import HELD_MAX, MICROBATCH_MAX, ON_ERROR, SHARE_MAX
 from tidemill.values.errors import StoreUnavailable, UserCodeError
 from tidemill.values.offsets import OffsetRanges
 from tidemill.values.threads import in_thread

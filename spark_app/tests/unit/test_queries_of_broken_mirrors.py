@@ -23,7 +23,7 @@ from tidemill import (
     PState,
     UpdateOptions,
 )
-from tidemill.api.recording import record_module
+from tidemill.api.declaration import record_module
 from tidemill.cli.main import app
 from tidemill.clients.barrier import ProcessedWatch
 from tidemill.gateway.modules import Modules

@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
 from tidemill import BadInput, InProcessCluster, LaunchConfig, Module, Ops
-from tidemill.api.recording import record_module
+from tidemill.api.declaration import record_module
 from tidemill.cli.main import app
 from tidemill.cli.output import EXIT_REFUSED
 from tidemill.client import Client

@@ -39,7 +39,7 @@ from tidemill import (
     operation,
     vectorized,
 )
-from tidemill.api.recording import record_module
+from tidemill.api.declaration import record_module
 from tidemill.language import dataflow as df
 from tidemill.language import schema as schemas
 from tidemill.language.dataflow import Const, Nav, StartFrom, Var

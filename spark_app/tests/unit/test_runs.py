@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidemill.language.combiners import COMBINERS
+from tidemill.tables.row_order import key_runs, merge_order, run_starts, sort_rows
 from tidemill.tables.runs import CombinerColumns, Runs, reduce_runs
-from tidemill.tables.sorting import key_runs, merge_order, run_starts, sort_rows
 from tidemill.values.columns import from_values, to_values
 from tidemill.values.errors import BadInput
 

@@ -18,7 +18,7 @@ from tidemill.pstate.overlay import TaskTable
 from tidemill.pstate.thread_state import PStateInfo, ThreadState
 from tidemill.tables import compaction, sizes
 from tidemill.tables.codecs import key_codec
-from tidemill.tables.folding import order_rows, resolve
+from tidemill.tables.level_merge import order_rows, resolve
 from tidemill.tables.lookup import probe_together
 from tidemill.tables.parts import PartLoader
 from tidemill.tables.sorted_table import SortedTable

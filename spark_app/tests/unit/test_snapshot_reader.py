@@ -16,9 +16,9 @@ from tidemill import Ops, Path, PState
 from tidemill.journal.snapshot import Level, Snapshot, TaskSet
 from tidemill.language.dataflow import Const
 from tidemill.paths.compiled import compile_path
-from tidemill.pstate import reading
+from tidemill.pstate import snapshot_reader
 from tidemill.pstate.info import PStateInfo
-from tidemill.pstate.reading import SnapshotReader
+from tidemill.pstate.snapshot_reader import SnapshotReader
 from tidemill.pstate.thread_state import ThreadState
 from tidemill.tables.container import Container
 from tidemill.tables.merge_reader import TaskReader
@@ -168,7 +168,7 @@ def test_a_record_stays_as_it_was_when_a_caller_changes_the_one_that_it_got(blob
 
 
 def test_rows_that_are_remembered_are_bounded(blobs: Blobs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "FOUND_MAX", 5)
+    monkeypatch.setattr(snapshot_reader, "FOUND_MAX", 5)
     reader = reader_of(blobs, PartMemory())
     for key in range(40):
         assert select(reader, 3, Path.key(key)) == [30 if key == 3 else None]
@@ -203,7 +203,7 @@ def test_what_is_dropped_while_a_partition_is_opened_is_not_kept(blobs: Blobs) -
 
 
 def test_partitions_that_stay_open_are_bounded(blobs: Blobs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "OPEN_MAX", 5)
+    monkeypatch.setattr(snapshot_reader, "OPEN_MAX", 5)
     reader = reader_of(blobs, PartMemory())
     for task in [*range(TASKS), *range(TASKS)]:
         assert select(reader, task, Path.key(task)) == [10 * task]

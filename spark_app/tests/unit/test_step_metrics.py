@@ -9,7 +9,7 @@ import pytest
 from attempts import Attempts, run_as_bytes
 
 from tidemill import Agg, Block, CompoundAgg, Depot, InProcessCluster, LaunchConfig, Module, Ops, Path, PState
-from tidemill.api.recording import record_module
+from tidemill.api.declaration import record_module
 from tidemill.clients.history import topology_history
 from tidemill.clients.status_reader import topology_status
 from tidemill.definition.definition import StoredDefinition

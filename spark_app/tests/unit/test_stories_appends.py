@@ -22,7 +22,7 @@ from tidemill import (
     PState,
     RecordRefused,
 )
-from tidemill.cli.watching import TopologyWatch
+from tidemill.cli.topology_watch import TopologyWatch
 from tidemill.clients.status_reader import topology_status
 from tidemill.journal.commit_log import CommitLog
 from tidemill.journal.definition_log import DefinitionLog

@@ -23,7 +23,7 @@ from tidemill import (
     PState,
     UpdateOptions,
 )
-from tidemill.api.recording import record_module
+from tidemill.api.declaration import record_module
 from tidemill.cli.screens import Screen
 from tidemill.clients.module import ModuleClient
 from tidemill.clients.pstate import PStateHandle

@@ -28,7 +28,7 @@ from tidemill import (
 )
 from tidemill.engine.query_budget import DEPTH_MAX
 from tidemill.journal.options_log import OptionsLog
-from tidemill.pstate.reading import SnapshotReader
+from tidemill.pstate.snapshot_reader import SnapshotReader
 from tidemill.queries import handle as handles
 from tidemill.store.objects import NotFound
 from tidemill.values.errors import (

@@ -14,7 +14,7 @@ from gateways import served
 from typer.testing import CliRunner
 
 from tidemill import Agg, Depot, InProcessCluster, LaunchConfig, Module
-from tidemill.api.recording import record_module
+from tidemill.api.declaration import record_module
 from tidemill.cli.main import app
 from tidemill.client import Client
 from tidemill.clients.status import State, TopologyStatus, entry_status

@@ -14,7 +14,7 @@ from attempts import Attempts
 
 from tidemill import Agg, Block, CombinerAgg, Depot, Module, Ops, Path, PState
 from tidemill.values.errors import BadInput, UserCodeError
-from tidemill.values.packing import INT_BYTES_MAX, pack, pack_message, unpack, unpack_message
+from tidemill.values.message_pack import INT_BYTES_MAX, pack, pack_message, unpack, unpack_message
 
 Row = tuple[str, Any]
 WAYS = {"in process": False, "bytes": True}

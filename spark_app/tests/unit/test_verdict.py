@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tidemill import Depot, Module, Ops, PState
-from tidemill.api.recording import record_module
+from tidemill.api.declaration import record_module
 from tidemill.cli.main import app
 from tidemill.cli.verdict import Candidate, needs_code
 from tidemill.definition import definition as definitions

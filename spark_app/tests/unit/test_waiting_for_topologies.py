@@ -10,8 +10,8 @@ import pytest
 from waiting import eventually
 
 from tidemill import Agg, CompoundAgg, Depot, InProcessCluster, LaunchConfig, MicrobatchSourceOptions, Module, PState
-from tidemill.cli.running import _is_done
-from tidemill.cli.watching import TopologyWatch
+from tidemill.cli.run import _is_done
+from tidemill.cli.topology_watch import TopologyWatch
 from tidemill.journal.definition_log import DefinitionLog
 from tidemill.journal.entries import Failure
 from tidemill.journal.failures import Repetition

@@ -28,7 +28,7 @@ from tidemill import (
     Path,
     PState,
 )
-from tidemill.api.recording import record_module
+from tidemill.api.declaration import record_module
 from tidemill.cli.main import app
 from tidemill.plan.check.module import check
 from tidemill.plan.warn import warnings_of

@@ -48,7 +48,7 @@ from tidemill import (
     UnknownName,
     operation,
 )
-from tidemill.api.recording import record_module
+from tidemill.api.declaration import record_module
 from tidemill.cli.main import app
 from tidemill.cli.output import counted
 from tidemill.cli.screens import Screen
@@ -251,7 +251,7 @@ def test_the_sentence_is_told_once_when_an_attempt_fails_in_the_same_way(capsys:
 
 
 def test_a_runner_says_that_its_module_was_destroyed_when_it_was(store: Folder, tmp_path: Folder) -> None:
-    from tidemill.cli.running import _superseded_text
+    from tidemill.cli.run import _superseded_text
 
     with InProcessCluster.create(store=tmp_path) as cluster:
         cluster.launch_module(Visits(), LaunchConfig(2, 1))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
 
-from tidemill_operator.decide import deleting, planning
+from tidemill_operator.decide import deletion, rollout
 from tidemill_operator.decide.actions import (
     Action,
     Announce,
@@ -19,7 +19,7 @@ from tidemill_operator.decide.actions import (
     SetStatus,
 )
 from tidemill_operator.decide.intent import Intent, live_revisions
-from tidemill_operator.decide.planning import Plan
+from tidemill_operator.decide.rollout import Plan
 from tidemill_operator.decide.starts import runnable
 from tidemill_operator.observe.views import JobView, ModuleView
 from tidemill_operator.resources import access, conditions, driver, gateway, jobs, names, revision, topology
@@ -35,8 +35,8 @@ RETRY_DESCRIBE_SECONDS = 60.0
 def decide_module(view: ModuleView, now: datetime, defaults: Defaults) -> Decision:
     """What to do now for a Module."""
     if view.obj["metadata"].get("deletionTimestamp"):
-        return deleting.decide_deleted(view, now)
-    plan = planning.plan(view, now, stamp(now))
+        return deletion.decide_deleted(view, now)
+    plan = rollout.plan(view, now, stamp(now))
     status = status_of(view, plan, stamp(now))
     if status == view.status:  # ours as a whole
         return Decision(list(_objects(view, plan, defaults)), plan.again_seconds)
@@ -120,7 +120,7 @@ def _rebinding(view: ModuleView, defaults: Defaults) -> Iterator[Action]:
 
 
 def _live(view: ModuleView, intent: Intent) -> list[int]:
-    return live_revisions(intent, runnable(view), planning.is_recreate(view))
+    return live_revisions(intent, runnable(view), rollout.is_recreate(view))
 
 
 def _finalizer(view: ModuleView) -> Iterator[Action]:
@@ -134,7 +134,7 @@ def _new_revision(view: ModuleView, intent: Intent) -> Revision:
     if rollback is not None and rollback.number == intent.update:
         template = revision.rollback_template(view.revisions[rollback.stable], view.revisions.get(rollback.failed))
         return Revision(intent.update, template, "rollback", copy_of=rollback.stable)
-    return Revision(intent.update, revision.template_of(view.spec), copy_of=planning.copied_by_hand(view, intent))
+    return Revision(intent.update, revision.template_of(view.spec), copy_of=rollout.copied_by_hand(view, intent))
 
 
 def _describe(view: ModuleView, update: Revision) -> Iterator[Action]:

@@ -9,12 +9,12 @@ from typing import Final
 from tidemill_operator.decide.actions import Action, Announce, ClearStatus, Decision, Delete, Ensure, SetStatus
 from tidemill_operator.decide.intent import Intent, live_revisions
 from tidemill_operator.decide.module import stalled_news, stamp
-from tidemill_operator.decide.planning import is_recreate
-from tidemill_operator.decide.settling import SILENT_SECONDS, ailment_of, trouble_of
+from tidemill_operator.decide.rollout import is_recreate
+from tidemill_operator.decide.stability import SILENT_SECONDS, ailment_of, trouble_of
 from tidemill_operator.decide.starts import runnable
 from tidemill_operator.observe.problems import age_seconds
 from tidemill_operator.observe.views import ModuleView, TopologyUnit, TopologyView, revision_of
-from tidemill_operator.resources import conditions, driver, launching, topology
+from tidemill_operator.resources import conditions, driver, driver_kind, topology
 from tidemill_operator.resources.conditions import State
 from tidemill_operator.resources.names import Json
 from tidemill_operator.resources.reasons import Happening, Reason
@@ -89,7 +89,7 @@ def _drivers(unit: TopologyUnit) -> Iterator[Action]:
     wanted: list[Json] = []
     if unit.module is not None:
         wanted = [
-            launching.launched(unit.module.obj, unit.view.obj, unit.module.revisions[number])
+            driver_kind.launched(unit.module.obj, unit.view.obj, unit.module.revisions[number])
             for number in _numbers(unit)
         ]
         if driver.replicas(unit.view.obj) > 1 and wanted:

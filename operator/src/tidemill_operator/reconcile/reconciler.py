@@ -9,7 +9,7 @@ from typing import Final
 
 from tidemill_operator.apply.api import ApiFailure, Conflict, Going, Invalid
 from tidemill_operator.apply.metrics import LAST_RECONCILE, RECONCILES
-from tidemill_operator.apply.performing import Performer
+from tidemill_operator.apply.performer import Performer
 from tidemill_operator.decide.actions import Announce, Decision
 from tidemill_operator.decide.module import decide_module
 from tidemill_operator.decide.topology import decide_topology

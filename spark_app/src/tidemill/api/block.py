@@ -32,7 +32,7 @@ from tidemill.api.attachment import Attachable, is_watched
 from tidemill.api.calls import Calls, made
 from tidemill.api.cases import dispatch_faults, to_taker
 from tidemill.api.hidden import built_in, hidden_var, renewed
-from tidemill.api.launching import AckLevel
+from tidemill.api.launch import AckLevel
 from tidemill.api.limits import LimitAgg
 from tidemill.api.locations import caller_location
 from tidemill.api.path import Path, recorded_path
@@ -41,7 +41,7 @@ from tidemill.api.starters import starter
 from tidemill.api.sub_batch import SubBatch
 from tidemill.language import dataflow
 from tidemill.language.dataflow import Arg, Const, Location, Node, PartitionKind, Var
-from tidemill.language.dispatching import EVERY, Dispatch, Taker
+from tidemill.language.dispatch import EVERY, Dispatch, Taker
 from tidemill.language.operations import Ops
 from tidemill.language.texts import arg_text
 from tidemill.values.errors import BadInput, Fault

@@ -14,7 +14,7 @@ from tidemill.language import dataflow
 from tidemill.language.dataflow import Const, Location, Node, Var
 from tidemill.language.emits import Streamed, values_of
 from tidemill.language.operations import Ops
-from tidemill.language.selecting import SelectFrom
+from tidemill.language.value_select import SelectFrom
 from tidemill.values.errors import Fault, message_of
 from tidemill.values.suggestions import SuggestingInstances
 

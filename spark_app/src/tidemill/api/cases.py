@@ -7,7 +7,7 @@ from typing import Any
 
 from tidemill.api.arguments import Constant, to_plain_function
 from tidemill.language.dataflow import Location
-from tidemill.language.dispatching import EVERY, OfClass, OfFunction, OfValue, Taker, class_of
+from tidemill.language.dispatch import EVERY, OfClass, OfFunction, OfValue, Taker, class_of
 from tidemill.language.operations import Op
 from tidemill.values.data import check_data
 from tidemill.values.errors import Fault, RecordRefused

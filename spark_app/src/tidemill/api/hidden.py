@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from tidemill.api.arguments import Helpers
 from tidemill.language.dataflow import HIDDEN, Arg, Function, RecordedExpr
 from tidemill.language.operations import Op
-from tidemill.language.rewriting import rewritten
+from tidemill.language.recorded_parts import rewritten
 
 N = TypeVar("N")
 

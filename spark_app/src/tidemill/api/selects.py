@@ -9,8 +9,8 @@ from tidemill.api.arguments import to_arg
 from tidemill.api.path import recorded_path
 from tidemill.api.starters import starter
 from tidemill.language.dataflow import Arg, Each, Function, Location, RecordedExpr, Var
-from tidemill.language.rewriting import rewritten
-from tidemill.language.selecting import SelectFrom
+from tidemill.language.recorded_parts import rewritten
+from tidemill.language.value_select import SelectFrom
 from tidemill.values.errors import Fault
 
 

@@ -42,28 +42,28 @@ def _no_garbage() -> Iterator[None]:
 
 COMMANDS = {
     "init": CommandSource(
-        "starting",
+        "init",
         "init",
         "Write a new project into the folder NAME: a module, tests, an image, manifests, and a file for CI.",
     ),
     "run": CommandSource(
-        "running",
+        "run",
         "run",
         "Run a module on a store until it is stopped; on a restart it continues from the last commit.",
     ),
     "describe": CommandSource(
-        "describing",
+        "describe",
         "describe",
         "Check a module and show what it declares; nothing is run, and no store is needed without --against.",
     ),
     "update": CommandSource(
-        "updating",
+        "update",
         "update",
         "Store a module's new code as its next revision; the runner of the old one ends, `tidemill run` "
         "starts the new.",
     ),
     "append": CommandSource(
-        "appending",
+        "append",
         "append",
         "Append records; when this returns they are durable. Rows of CSV and Parquet files become dicts.",
     ),
@@ -71,42 +71,42 @@ COMMANDS = {
         "records", "records", "Show records of a depot: partition, offset and record, one a line."
     ),
     "select": CommandSource(
-        "reading", "select", "Read a PState; --json prints one list of all values (with --one the value)."
+        "select", "select", "Read a PState; --json prints one list of all values (with --one the value)."
     ),
     "scan": CommandSource(
-        "reading",
+        "select",
         "scan",
         "Read all keys of a map, of all its partitions, a list of key and value a line, as of one entry of the log.",
     ),
     "diff": CommandSource(
-        "reading",
+        "select",
         "diff",
         "Show what changed in a PState between two microbatches: a key a line, its value before and after.",
     ),
-    "query": CommandSource("querying", "query", "Call a query topology; its steps run in this process, or on Spark."),
+    "query": CommandSource("query", "query", "Call a query topology; its steps run in this process, or on Spark."),
     "wait": CommandSource(
-        "waiting",
+        "wait",
         "wait",
         "Wait until a module is there and has processed all records that were appended before this command.",
     ),
     "status": CommandSource(
-        "showing",
+        "status",
         "status",
         "Show how the topologies of a store stand; works on running and on stopped modules.",
     ),
     "pause": CommandSource(
-        "showing",
+        "status",
         "pause",
         "Pause a topology; returns when the microbatch under way is done. The pause survives restarts.",
     ),
-    "resume": CommandSource("showing", "resume", "Let a paused topology go on."),
+    "resume": CommandSource("status", "resume", "Let a paused topology go on."),
     "log": CommandSource(
-        "showing",
+        "status",
         "log",
         "Show the newest entries of a topology's commit log, or what was done to a module, and by whom.",
     ),
     "export": CommandSource(
-        "exporting",
+        "export",
         "export",
         "Write one Parquet file a table of the PState: keys k0, k1, …, and the value's columns.",
     ),
@@ -122,33 +122,33 @@ COMMANDS = {
     ),
     "datasets": CommandSource("graphs", "datasets", "Datasets: what task graphs left in a store."),
     "gateway": CommandSource(
-        "serving",
+        "gateway",
         "gateway",
         "Serve appends, selects, status and options over HTTP; any number of replicas may serve one store.",
     ),
-    "ui": CommandSource("serving", "ui", "Show a store's modules on a page in the browser of this machine."),
+    "ui": CommandSource("gateway", "ui", "Show a store's modules on a page in the browser of this machine."),
     "backup": CommandSource(
-        "saving",
+        "backup",
         "backup",
         "Save a store, which may be in use. What an earlier backup in TARGET saved is not copied again.",
     ),
     "restore": CommandSource(
-        "saving",
+        "backup",
         "restore",
         "Bring a store back. Stop everything that uses the store first; whatever still has it open ends with an error.",
     ),
     "check": CommandSource(
-        "checking",
+        "check",
         "check",
         "Read everything that a store's logs name and verify it; exit code 4 if something is wrong.",
     ),
     "destroy": CommandSource(
-        "destroying",
+        "destroy",
         "destroy",
         "Delete a module's depots, PStates and progress from a store. Stop everything that runs it first.",
     ),
     "drive": CommandSource(
-        "driving",
+        "drive",
         "drive",
         "Drive one topology of one revision of a Module in a pod; the operator starts it.",
         is_hidden=True,

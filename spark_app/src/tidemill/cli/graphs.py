@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tidemill.cli.loading import STORE_DEFAULT, JsonOption, StoreOption, existing_store
+from tidemill.cli.loader import STORE_DEFAULT, JsonOption, StoreOption, existing_store
 from tidemill.cli.output import command, counted, say, show_json, show_table, time_text, wants_json
 from tidemill.cli.whole_files import written_whole
 from tidemill.values.errors import BadInput

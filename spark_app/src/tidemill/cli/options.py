@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from tidemill.cli import completing
+from tidemill.cli import completion
 from tidemill.cli.caller import caller
-from tidemill.cli.loading import (
+from tidemill.cli.loader import (
     STORE_DEFAULT,
     JsonOption,
     ModuleArgument,
@@ -37,13 +37,13 @@ app = typer.Typer(
 )
 
 NameArgument = Annotated[
-    str, typer.Argument(metavar="NAME", help="Such as depot.microbatch.max.records.", autocompletion=completing.options)
+    str, typer.Argument(metavar="NAME", help="Such as depot.microbatch.max.records.", autocompletion=completion.options)
 ]
 TopologyChoice = Annotated[
-    str, typer.Option("--topology", help="For one topology only.", autocompletion=completing.topologies)
+    str, typer.Option("--topology", help="For one topology only.", autocompletion=completion.topologies)
 ]
-DepotChoice = Annotated[str, typer.Option("--depot", help="For one depot only.", autocompletion=completing.read_depots)]
-PStateChoice = Annotated[str, typer.Option("--pstate", help="For one PState only.", autocompletion=completing.pstates)]
+DepotChoice = Annotated[str, typer.Option("--depot", help="For one depot only.", autocompletion=completion.read_depots)]
+PStateChoice = Annotated[str, typer.Option("--pstate", help="For one PState only.", autocompletion=completion.pstates)]
 
 
 @app.command("list")
@@ -51,7 +51,7 @@ PStateChoice = Annotated[str, typer.Option("--pstate", help="For one PState only
 def list_(
     module: Annotated[
         str,
-        typer.Argument(metavar="[MODULE]", help="Show what holds in this module.", autocompletion=completing.modules),
+        typer.Argument(metavar="[MODULE]", help="Show what holds in this module.", autocompletion=completion.modules),
     ] = "",
     store: StoreOption = STORE_DEFAULT,
     json_: JsonOption = False,

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tidemill.cli.loading import (
+from tidemill.cli.loader import (
     STORE_DEFAULT,
     DepotArgument,
     JsonOption,

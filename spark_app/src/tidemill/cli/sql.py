@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tidemill.cli.loading import STORE_DEFAULT, JsonOption, StoreOption, existing_store
+from tidemill.cli.loader import STORE_DEFAULT, JsonOption, StoreOption, existing_store
 from tidemill.cli.output import command, say, show_json, show_table, to_json, wants_json
 from tidemill.scans.sql import MEMORY_MB, ROWS, SECONDS, Limits, run_sql
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tidemill.cli.loading import load_module
+from tidemill.cli.loader import load_module
 from tidemill.cli.output import console, show_json
 from tidemill.cluster.stores import absolute_url
 from tidemill.definition.definition import StoredDefinition
@@ -110,7 +110,7 @@ def declared(entry: str) -> ModuleDeclaration:
     Raises:
         BadInput: there is no such class. DefinitionError: lists all its faults.
     """
-    from tidemill.api.recording import record_module
+    from tidemill.api.declaration import record_module
     from tidemill.plan.check.module import checked
 
     return checked(record_module(load_module(entry)))

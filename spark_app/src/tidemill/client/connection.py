@@ -20,7 +20,7 @@ from tidemill.journal.spans import own_headers
 from tidemill.values import errors
 from tidemill.values.call_checks import checked_name, checked_time
 from tidemill.values.errors import BadInput, DefinitionError, OutcomeUnknown, StoreUnavailable, TidemillError
-from tidemill.values.packing import pack, unpack
+from tidemill.values.message_pack import pack, unpack
 
 MSGPACK = "application/msgpack"
 RETRY_SECONDS = 30.0

@@ -9,7 +9,7 @@ from typing import Any, overload
 from urllib.parse import quote
 
 from tidemill.api.depot_producer import DepotProducer
-from tidemill.api.launching import AckLevel, check_ack
+from tidemill.api.launch import AckLevel, check_ack
 from tidemill.client.connection import MSGPACK, Connection, Request, in_url, packed
 from tidemill.values.arrow_stream import ArrowStream
 from tidemill.values.data import has_utf8

@@ -17,11 +17,11 @@ from tidemill.journal.clock import Clock, SystemClock
 from tidemill.journal.commit_log import CommitLog
 from tidemill.journal.entries import Entry, SourceProgress
 from tidemill.journal.failures import REPEATED, fails, failure_text, is_lasting
-from tidemill.journal.leading import LeaderWatch
+from tidemill.journal.leadership import LeaderWatch
 from tidemill.journal.options_log import OptionsLog
 from tidemill.store.objects import ObjectStore
 from tidemill.values.errors import BadInput, Deleted, RetryableError
-from tidemill.values.packing import pack, unpack
+from tidemill.values.message_pack import pack, unpack
 
 _LOOK_MILLIS: Final = 5.0
 _LOOK_MILLIS_MAX: Final = 250.0

@@ -12,10 +12,10 @@ import polars as pl
 import pyarrow as pa
 
 from tidemill.api.depot_producer import DepotProducer
-from tidemill.api.launching import AckLevel, check_ack
-from tidemill.clients.depot_partitioning import Partitions, check_takes_appends, partition_of, partitions_of
+from tidemill.api.launch import AckLevel, check_ack
 from tidemill.clients.depot_target import MOVES_MAX, DepotTarget, FollowingAppend, moved, moves_often, target_of
 from tidemill.clients.module import ModuleClient
+from tidemill.clients.partition_choice import Partitions, check_takes_appends, partition_of, partitions_of
 from tidemill.definition.definition import StoredDefinition
 from tidemill.depot.append_identity import Producer, digest_of
 from tidemill.depot.appender import Router, chunks

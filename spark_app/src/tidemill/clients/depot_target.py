@@ -1,7 +1,7 @@
 """Where appends to a depot go, and how they go on when that depot is deleted under them.
 
-A client may know the module as it was a while ago. The log of a deleted depot refuses appends (`leader.closing`), so
-whoever is refused looks at the newest definition and hands the same records in again: to the depot that has the name
+A client may know the module as it was a while ago. The log of a deleted depot refuses appends (`leader.log_closure`),
+so whoever is refused looks at the newest definition and hands the same records in again: to the depot that has the name
 now, whose partitions may be others, or to the same one where a rollback brought it back.
 """
 

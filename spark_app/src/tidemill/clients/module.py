@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from tidemill.clients.hub import AppendHub
 from tidemill.definition.definition import StoredDefinition, StoredDepot, StoredTopology
-from tidemill.definition.migrating import Known, known_migrations
+from tidemill.definition.migration_steps import Known, known_migrations
 from tidemill.journal.clock import Clock, SystemClock
 from tidemill.journal.definition_log import DefinitionLog, no_such_module
 from tidemill.language.dataflow import DepotDeclaration, DepotMigration, Location, ModuleDeclaration, PStateDeclaration

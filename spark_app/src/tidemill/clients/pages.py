@@ -12,7 +12,7 @@ from tidemill.api.path import Path
 from tidemill.language import dataflow
 from tidemill.language.schema import MapSchema, Schema, has_indexed
 from tidemill.values.errors import BadInput, BadPath
-from tidemill.values.packing import pack, unpack
+from tidemill.values.message_pack import pack, unpack
 
 PAGE_KEYS: Final = 1_000
 PAGE_KEYS_MAX: Final = 10_000

@@ -30,9 +30,9 @@ from tidemill.language import dataflow
 from tidemill.language.schema import FixedKeysSchema, MapSchema, Schema, to_text
 from tidemill.paths.budget import Budget
 from tidemill.paths.compiled import CompiledPath, argument_value, compile_path
-from tidemill.paths.fitting import SchemaFaults
 from tidemill.paths.navigators import NAVIGATORS
 from tidemill.paths.offers import Following, following
+from tidemill.paths.schema_fit import SchemaFaults
 from tidemill.pstate.changes import ChangedKeys
 from tidemill.store.objects import NotFound
 from tidemill.values.absent import ABSENT

@@ -7,7 +7,7 @@ from typing import Literal
 
 from tidemill.journal.entries import Entry
 from tidemill.journal.snapshot import Level
-from tidemill.pstate.reading import SnapshotReader
+from tidemill.pstate.snapshot_reader import SnapshotReader
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ from tidemill.values.errors import (
     StoreUnavailable,
     UnknownName,
 )
-from tidemill.values.packing import pack
+from tidemill.values.message_pack import pack
 
 DECIDED_MAX: Final = 100
 """Records of one decision."""

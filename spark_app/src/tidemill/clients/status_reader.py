@@ -13,7 +13,7 @@ from tidemill.definition.definition import StoredDefinition
 from tidemill.journal.clock import Clock, SystemClock
 from tidemill.journal.commit_log import CommitLog
 from tidemill.journal.entries import Entry, lag_of
-from tidemill.journal.leading import LeaderWatch
+from tidemill.journal.leadership import LeaderWatch
 from tidemill.journal.options_log import OptionsLog
 from tidemill.journal.settlements import SettlementLog
 from tidemill.store.lease import LeaderNotes

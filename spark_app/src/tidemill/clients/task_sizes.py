@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemill.journal.snapshot import Part
-from tidemill.pstate.reading import SnapshotReader
+from tidemill.pstate.snapshot_reader import SnapshotReader
 from tidemill.tables.codecs import key_codec
 from tidemill.tables.container import DELETE
 from tidemill.tables.sorted_table import SortedTable, column_of

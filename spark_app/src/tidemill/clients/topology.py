@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tidemill.definition.definition import StoredDefinition, StoredPState, StoredTopology
-from tidemill.definition.migrating import Known, steps_of
+from tidemill.definition.migration_steps import Known, steps_of
 from tidemill.journal.clock import Clock
 from tidemill.journal.commit_log import CommitLog
 from tidemill.journal.entries import Entry
@@ -17,7 +17,7 @@ from tidemill.journal.snapshot import Snapshot
 from tidemill.paths.compiled import CompiledPath
 from tidemill.pstate.changes import ChangedKeys
 from tidemill.pstate.info import PStateInfo
-from tidemill.pstate.reading import SnapshotReader
+from tidemill.pstate.snapshot_reader import SnapshotReader
 from tidemill.store.objects import NotFound, ObjectStore
 from tidemill.tables.parts import PartLoader
 from tidemill.tables.stored_parts import part_loader

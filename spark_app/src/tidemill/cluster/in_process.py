@@ -12,9 +12,9 @@ from pathlib import Path as Folder
 from types import TracebackType
 from typing import Any, Literal, NamedTuple
 
-from tidemill.api.launching import LaunchConfig, UpdateOptions
+from tidemill.api.declaration import record_module
+from tidemill.api.launch import LaunchConfig, UpdateOptions
 from tidemill.api.module import Module
-from tidemill.api.recording import record_module
 from tidemill.clients.barrier import ProcessedWatch
 from tidemill.clients.depot import DepotHandle
 from tidemill.clients.hub import AppendHub
@@ -40,7 +40,7 @@ from tidemill.engine.work import AttemptRunner
 from tidemill.journal.clock import SystemClock
 from tidemill.journal.definition_log import DefinitionLog
 from tidemill.journal.failures import Repetition, fails
-from tidemill.journal.leading import LeaderWatch
+from tidemill.journal.leadership import LeaderWatch
 from tidemill.journal.options_log import OptionsLog
 from tidemill.language.dataflow import ModuleDeclaration, QueryEngine
 from tidemill.leader.runner import TopologyRunner

@@ -8,26 +8,26 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tidemill.api.launching import LaunchConfig
-from tidemill.api.recording import record_module
+from tidemill.api.declaration import record_module
+from tidemill.api.launch import LaunchConfig
 from tidemill.clients.hub import AppendHub
 from tidemill.cluster.mirrors import found_mirrors
 from tidemill.cluster.stores import absolute_url
 from tidemill.definition import definition as definitions
 from tidemill.definition.definition import StoredDefinition
 from tidemill.definition.difference import difference
-from tidemill.definition.migrating import with_steps
+from tidemill.definition.migration_steps import with_steps
 from tidemill.definition.mirrors import bound
 from tidemill.definition.ownership import BY_HAND, Owner, owned_by_another
 from tidemill.engine.work import AttemptRunner
 from tidemill.journal.clock import Clock, SystemClock
 from tidemill.journal.definition_log import DefinitionLog, no_such_module
-from tidemill.journal.leading import has_leader, leader_of, topology_lease
+from tidemill.journal.leadership import has_leader, leader_of, topology_lease
 from tidemill.journal.options_log import OptionsLog
 from tidemill.language.dataflow import ModuleDeclaration
 from tidemill.language.objects import close_objects
-from tidemill.leader.closing import close_deleted, empty_folders, folders_of
 from tidemill.leader.deletions import Deletions, following
+from tidemill.leader.log_closure import close_deleted, empty_folders, folders_of
 from tidemill.leader.readers import broken_mirrors, register
 from tidemill.leader.runner import TopologyRunner
 from tidemill.plan.check.module import checked

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from tidemill.definition.migrating import Waiting, adapted, kept_migrations, migration_faults
-from tidemill.definition.retiring import brought_back, retirements, rollback_faults, without_retired
+from tidemill.definition.migration_steps import Waiting, adapted, kept_migrations, migration_faults
+from tidemill.definition.retirement import brought_back, retirements, rollback_faults, without_retired
 from tidemill.definition.stored import (
     Retirement,
     StoredDefinition,

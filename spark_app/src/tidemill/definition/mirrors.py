@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from tidemill.definition.migrating import Known, known_migrations, steps_of
+from tidemill.definition.migration_steps import Known, known_migrations, steps_of
 from tidemill.definition.stored import StoredDepot, StoredMirror, StoredPState
 from tidemill.language.dataflow import (
     DepotDeclaration,

@@ -79,7 +79,7 @@ class StoredMigration(Stored):
 class StoredPState(Stored):
     """`initial_value` is what readers see before any write; a PState with a key partitioner needs the module's code.
 
-    `migrations` are all that its values ever had, oldest first (`definition.migrating`).
+    `migrations` are all that its values ever had, oldest first (`definition.migration_steps`).
     """
 
     name: str

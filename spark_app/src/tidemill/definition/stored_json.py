@@ -23,7 +23,7 @@ from tidemill.definition.stored import (
 )
 from tidemill.language import schema as schemas
 from tidemill.store.json_codec import JsonCodec
-from tidemill.values import packing
+from tidemill.values import message_pack
 
 _KINDS: Final[dict[str, Any]] = {
     "depot": StoredDepot, "pstate": StoredPState, "query": StoredQuery, "source": StoredSource,
@@ -69,7 +69,7 @@ def _plain(item: Any) -> Any:
         case StoredDepot():
             return replace(item, schema=None if item.schema is None else schemas.to_json(item.schema))
         case StoredPState():
-            packed = packing.pack(item.initial_value).hex()
+            packed = message_pack.pack(item.initial_value).hex()
             migrations = tuple(replace(made, before=schemas.to_json(made.before)) for made in item.migrations)
             return replace(item, schema=schemas.to_json(item.schema), initial_value=packed, migrations=migrations)
         case StoredTopology():
@@ -85,7 +85,7 @@ def _whole(item: Any) -> Any:
         case StoredDepot():
             return replace(item, schema=None if item.schema is None else schemas.from_json(item.schema))
         case StoredPState():
-            initial = packing.unpack(bytes.fromhex(item.initial_value))
+            initial = message_pack.unpack(bytes.fromhex(item.initial_value))
             migrations = tuple(replace(made, before=schemas.from_json(made.before)) for made in item.migrations)
             return replace(item, schema=schemas.from_json(item.schema), initial_value=initial, migrations=migrations)
         case StoredTopology():

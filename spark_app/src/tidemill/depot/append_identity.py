@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 import xxhash
 
-from tidemill.values import columns, packing
+from tidemill.values import columns, message_pack
 from tidemill.values.columns import Column, RecordColumn
 
 Numbered = tuple[str, int]
@@ -49,13 +49,13 @@ def digest_of_bytes(kind: str, body: bytes) -> str:
 def _feed(total: xxhash.xxh64, column: Column) -> None:
     total.update(f"{type(column).__name__} {columns.length(column)}\n".encode())
     if isinstance(column, RecordColumn):
-        total.update(packing.pack([column.kind, list(column.names)]))
+        total.update(message_pack.pack([column.kind, list(column.names)]))
         for field in column.fields:
             _feed(total, field)
     elif isinstance(column, pl.Series):
         _feed_series(total, column)
     else:
-        total.update(packing.pack(column))
+        total.update(message_pack.pack(column))
 
 
 def _feed_series(total: xxhash.xxh64, series: pl.Series) -> None:

@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tidemill.depot import reading
+from tidemill.depot import record_reader
 from tidemill.depot.append_identity import Numbered, Producer
 from tidemill.depot.commit import Commit, SegmentBatch, plan_commit
 from tidemill.depot.end import DepotEnd
@@ -238,7 +238,7 @@ class DepotLog(DepotEnd):
         self,
         ranges: OffsetRanges,
         segments: tuple[int, int] | None = None,
-        fetch: int = reading.FETCH,
+        fetch: int = record_reader.FETCH,
         as_appended: bool = False,
     ) -> tuple[Column, NDArray[np.int32]]:
         """The records of ranges of all partitions, and the partition of each; those of a partition are in order.
@@ -251,7 +251,7 @@ class DepotLog(DepotEnd):
             self._check_ranges(ranges)
             segments = self.locate(ranges)
         try:
-            column, partitions = reading.read_rows(self.files, ranges, segments, fetch, as_appended)
+            column, partitions = record_reader.read_rows(self.files, ranges, segments, fetch, as_appended)
         except NotFound as error:
             raise self._missing(ranges) from error
         if columns.length(column) != ranges.records:
@@ -334,7 +334,7 @@ class DepotLog(DepotEnd):
             found = tuple(end - start_from.amount for end in newest.ends)
         else:
             after = start_from.amount if start_from.kind == "after_timestamp" else now_millis - start_from.amount
-            found = reading.offsets_after(self.files, newest, after)
+            found = record_reader.offsets_after(self.files, newest, after)
         clamped = zip(newest.starts, found, newest.ends, strict=True)
         offsets = tuple(min(max(start, at), end) for start, at, end in clamped)
         invariant(all(at >= 0 for at in offsets), "a start is an offset", offsets=offsets)

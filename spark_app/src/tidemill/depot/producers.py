@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 
-from tidemill.depot import reading
+from tidemill.depot import record_reader
 from tidemill.depot.files import DepotFiles
 from tidemill.depot.header import Header, LastSequence, Produced
 from tidemill.depot.producer_names import KEY_PREFIX, TOPOLOGY_PREFIX
@@ -94,7 +94,7 @@ class Producers:
     def find(self, newest: Header, name: str, sequence: int) -> Produced | None:
         """An idempotent append of the past; None if its segment is deleted, or it never was. Raises as `last`."""
         last = self._as_of(newest).get(name)
-        return reading.find_produced(self._files, last.segment, name, sequence) if last else None
+        return record_reader.find_produced(self._files, last.segment, name, sequence) if last else None
 
     def after(self, newest: Header, produced: Sequence[Produced]) -> dict[str, LastSequence]:
         """The whole table as the segment after `newest` carries it, in which `produced` is. Raises as `last`."""

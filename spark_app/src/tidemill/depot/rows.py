@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from tidemill.values import columns
 from tidemill.values.columns import Column, RecordColumn
 from tidemill.values.errors import RecordRefused
-from tidemill.values.packing import pack
+from tidemill.values.message_pack import pack
 from tidemill.values.record_checks import RECORD_BYTES_MAX, check_each, check_size
 
 _FIXED_BYTES = 8

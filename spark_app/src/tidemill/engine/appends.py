@@ -2,7 +2,7 @@
 
 Each thread keeps the rows of its tasks in the order in which they were appended. In the end they become parts, each a
 depot's segment of one depot (`depot.segment`): small ones ride in the commit entry, large ones are objects. The leader
-publishes them after the commit (`leader.publishing`).
+publishes them after the commit (`leader.publisher`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tidemill.values import ids
 from tidemill.values.columns import Column, RecordColumn
 from tidemill.values.data import detached
 from tidemill.values.errors import RecordRefused, TidemillError, message_of
-from tidemill.values.packing import pack
+from tidemill.values.message_pack import pack
 
 VALUE = "*value"
 """The column of a staged frame."""

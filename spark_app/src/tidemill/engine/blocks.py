@@ -19,7 +19,7 @@ from tidemill.engine.limits import best_rows
 from tidemill.engine.step import Step
 from tidemill.engine.travel import check_travel
 from tidemill.plan import program as pg
-from tidemill.tables.combining import group_columns
+from tidemill.tables.row_groups import group_columns
 from tidemill.values import columns as cols
 from tidemill.values.columns import Column
 

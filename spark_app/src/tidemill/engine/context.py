@@ -8,7 +8,7 @@ from typing import Any
 
 import xxhash
 
-from tidemill.engine.awaiting import Awaiting
+from tidemill.engine.event_loops import Awaiting
 from tidemill.engine.query_budget import RunningBudget
 from tidemill.engine.work import AttemptWork
 from tidemill.values.errors import BadInput

@@ -11,7 +11,7 @@ import polars as pl
 from tidemill.engine.destinations import Destinations
 from tidemill.engine.frame import Frame
 from tidemill.plan import program as pg
-from tidemill.tables.combining import group_keys
+from tidemill.tables.row_groups import group_keys
 from tidemill.values.columns import Column, to_values
 from tidemill.values.data import sort_key
 

@@ -17,7 +17,7 @@ import polars as pl
 
 from tidemill.engine.frame import ORDER, Frame, Tasks, concat
 from tidemill.values import columns as cols
-from tidemill.values.packing import pack_message, unpack_message
+from tidemill.values.message_pack import pack_message, unpack_message
 
 _LENGTH = struct.Struct("<I")
 

@@ -15,7 +15,7 @@ from tidemill.journal.snapshot import Snapshot, TaskSet
 from tidemill.plan.program import MirroredQuery, Program, PStatePlan
 from tidemill.pstate.committed import CommittedState
 from tidemill.pstate.info import PStateInfo
-from tidemill.pstate.reading import SnapshotReader
+from tidemill.pstate.snapshot_reader import SnapshotReader
 from tidemill.pstate.thread_state import ThreadState
 from tidemill.store.patient import PatientStore
 from tidemill.store.urls import open_store

@@ -9,10 +9,10 @@ from typing import Any
 import polars as pl
 
 from tidemill.engine import blocks
-from tidemill.engine.awaiting import FailedCall
 from tidemill.engine.columns.calls import invoke_once
 from tidemill.engine.columns.functions import as_series, as_tuples
 from tidemill.engine.combined import send_combined
+from tidemill.engine.event_loops import FailedCall
 from tidemill.engine.frame import Frame
 from tidemill.engine.materialized import keep_rows
 from tidemill.engine.partition import send

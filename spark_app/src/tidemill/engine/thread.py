@@ -14,11 +14,11 @@ import polars as pl
 
 from tidemill.engine import blocks
 from tidemill.engine.appends import Staged, append_frame, append_rows
-from tidemill.engine.awaiting import Awaiting
 from tidemill.engine.column_walk import walk
 from tidemill.engine.columns.functions import column_of
 from tidemill.engine.compiled import compiled_program
 from tidemill.engine.context import StepContext
+from tidemill.engine.event_loops import Awaiting
 from tidemill.engine.failures import user_error
 from tidemill.engine.frame import Frame
 from tidemill.engine.materialized import check_temporaries, kept_rows

@@ -14,7 +14,7 @@ from tidemill.engine.frame import Frame
 from tidemill.plan.program import Operator
 from tidemill.plan.steps import step_of
 from tidemill.values.columns import Column, RecordColumn
-from tidemill.values.packing import pack_message
+from tidemill.values.message_pack import pack_message
 
 _ROWS = 64
 """Rows that are packed at once: few, as their bytes are only thrown away."""

@@ -21,7 +21,7 @@ from tidemill.gateway import (
     depots,
     faults,
     graphs,
-    observing,
+    observation,
     page,
     producers,
     pstate_looks,
@@ -59,7 +59,7 @@ operations = APIRouter(tags=["operations"])
 
 API = (
     depots.routes, producers.routes, pstates.routes, pstate_looks.routes, quarantines.routes, queries.routes,
-    topologies.routes, observing.routes, waits.routes, graphs.routes,
+    topologies.routes, observation.routes, waits.routes, graphs.routes,
 )  # fmt: skip
 """What is below `PREFIX`."""
 

@@ -10,7 +10,7 @@ from tidemill.clients.module import ModuleClient
 from tidemill.clients.status import met_sources
 from tidemill.definition.definition import StoredDefinition
 from tidemill.depot.log import DepotLog
-from tidemill.depot.reading import offsets_after
+from tidemill.depot.record_reader import offsets_after
 from tidemill.journal.commit_log import CommitLog
 from tidemill.journal.options_log import OptionsLog
 from tidemill.language.options import resolve

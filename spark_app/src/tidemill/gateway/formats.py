@@ -29,7 +29,7 @@ from tidemill.values import columns
 from tidemill.values.columns import Column
 from tidemill.values.errors import RecordRefused
 from tidemill.values.json import jsonable
-from tidemill.values.packing import pack
+from tidemill.values.message_pack import pack
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"

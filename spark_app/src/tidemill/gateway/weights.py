@@ -17,7 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tidemill.gateway.faults import HttpRefusal, malformed
-from tidemill.values.packing import unpack_foreign
+from tidemill.values.message_pack import unpack_foreign
 
 DECODED_BYTES_MAX = 256 * 1024 * 1024
 """Bytes in memory of all that one body holds."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import IO, Any
 
-from tidemill.graphs.explaining import title
+from tidemill.graphs.explanation import title
 from tidemill.graphs.nodes import GraphDefinition
 from tidemill.graphs.waves import Waves
 from tidemill.values.notebook import table

@@ -22,7 +22,7 @@ from tidemill.api.locations import caller_location
 from tidemill.api.topology import MicrobatchSourceOptions
 from tidemill.cluster.stores import absolute_url
 from tidemill.depot.producer_names import check_own_name
-from tidemill.graphs import explaining
+from tidemill.graphs import explanation
 from tidemill.graphs.checks import faults_of
 from tidemill.graphs.dataset import Dataset, KVDataset, RangeDataset
 from tidemill.graphs.dataset_readers import DatasetReader
@@ -30,7 +30,7 @@ from tidemill.graphs.depot_output import check_takes_rows
 from tidemill.graphs.drawing import drawn
 from tidemill.graphs.executor import Relay
 from tidemill.graphs.executors.windows import WindowExecutor
-from tidemill.graphs.frames.reading import ReadsFrames
+from tidemill.graphs.frames.readers import ReadsFrames
 from tidemill.graphs.inputs.arguments import column_names, stride_bytes
 from tidemill.graphs.inputs.csv_input import STRIDE, CsvFormat, CsvInput, sniffed
 from tidemill.graphs.inputs.dataset_input import DatasetInput
@@ -626,7 +626,7 @@ class TaskGraph(ReadsFrames):
 
     def explain(self) -> str:
         """The nodes as text: what each reads or takes, how rows are dealt, and where they go."""
-        return explaining.explained(self._definition)
+        return explanation.explained(self._definition)
 
     def metrics(self) -> list[NodeRecord]:
         """What each node has done so far, also while the graph runs in another thread; empty before it began."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tidemill.graphs.dataset import DatasetObject
-from tidemill.graphs.explaining import key_text, node_text, title
+from tidemill.graphs.explanation import key_text, node_text, title
 from tidemill.graphs.messages import ChannelId, Payload, SentBatch, StepResult, StepWork
 from tidemill.graphs.nodes import Cursor, GraphDefinition, InputNode, TaskNode
 

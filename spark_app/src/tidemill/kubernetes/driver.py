@@ -11,7 +11,7 @@ from typing import Final, Protocol
 from tidemill.cluster.launch import programs
 from tidemill.definition.definition import StoredDefinition
 from tidemill.journal.clock import Clock
-from tidemill.journal.leading import topology_lease
+from tidemill.journal.leadership import topology_lease
 from tidemill.kubernetes.api import Document, Leases
 from tidemill.kubernetes.follower import Resources, TopologyFollower
 from tidemill.kubernetes.lease import KubernetesLease

@@ -521,7 +521,7 @@ class MigrationStep:
 @dataclass(frozen=True)
 class PStateDeclaration:
     """`key_partitioner` is called with (number of partitions, key). `migrations` are those that the code declares;
-    `steps` all that its stored rows may still need, known once there is a definition (`definition.migrating`).
+    `steps` all that its stored rows may still need, known once there is a definition (`definition.migration_steps`).
     """
 
     name: str

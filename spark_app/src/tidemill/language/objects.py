@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tidemill.language.dataflow import Function, Location, RecordedExpr, Var
-from tidemill.language.rewriting import inner_parts, rewritten
+from tidemill.language.recorded_parts import inner_parts, rewritten
 from tidemill.values.errors import BadInput, SchemaOutdated, UserCodeError, message_of
 
 CLOSED_MAX: Final = 1_000

@@ -23,7 +23,7 @@ from tidemill.depot.header import LastSequence
 from tidemill.depot.log import DepotLog
 from tidemill.depot.producer_names import producer_of
 from tidemill.depot.producers import HeaderMissing, ProducerTable, brought_up
-from tidemill.depot.reading import produced_back
+from tidemill.depot.record_reader import produced_back
 from tidemill.journal import entries
 from tidemill.journal.commit_log import CommitLog
 from tidemill.journal.definition_log import DefinitionLog, modules_of

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 
 from tidemill.definition.definition import StoredDefinition, StoredDepot, StoredPState, StoredTopology
-from tidemill.definition.migrating import steps_of
+from tidemill.definition.migration_steps import steps_of
 from tidemill.depot.log import DepotLog
 from tidemill.depot.mark import SegmentMark
 from tidemill.journal.commit_log import CommitLog

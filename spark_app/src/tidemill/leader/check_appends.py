@@ -9,7 +9,7 @@ from tidemill.definition.definition import StoredDefinition, StoredDepot
 from tidemill.depot.header import LastSequence
 from tidemill.depot.log import DepotLog
 from tidemill.depot.producer_names import producer_of
-from tidemill.depot.reading import find_produced, produced_back
+from tidemill.depot.record_reader import find_produced, produced_back
 from tidemill.journal.commit_log import CommitLog
 from tidemill.journal.entries import QUARANTINE, SEGMENTS_MAX, AppendIdentity, Entry, StagedAppend
 from tidemill.journal.settlements import SettlementLog, quarantine_prefix, retries_of

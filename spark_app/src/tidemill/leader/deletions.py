@@ -16,7 +16,7 @@ from typing import Final, Literal
 from tidemill.definition import definition as definitions
 from tidemill.definition.definition import StoredDefinition, StoredMirror
 from tidemill.language.dataflow import ModuleDeclaration
-from tidemill.leader.closing import close_deleted, held
+from tidemill.leader.log_closure import close_deleted, held
 from tidemill.leader.waiting_migrations import waiting_migrations
 from tidemill.store.entry_log import EntryLog
 from tidemill.store.json_codec import SUFFIX, JsonCodec

@@ -1,6 +1,6 @@
 """Delivering staged appends to sinks in other systems: all that a microbatch appended to a sink at once, oldest first.
 
-As appends to depots (`leader.publishing`), any leader may do it at any time: a delivery is the same for all of them,
+As appends to depots (`leader.publisher`), any leader may do it at any time: a delivery is the same for all of them,
 and a sink writes each once.
 """
 

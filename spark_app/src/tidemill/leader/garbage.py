@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tidemill.leader.closing import empty_folders, held
+from tidemill.leader.log_closure import empty_folders, held
 from tidemill.leader.topology_store import TopologyStore
 from tidemill.values.errors import invariant
 

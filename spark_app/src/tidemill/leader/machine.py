@@ -15,7 +15,7 @@ from tidemill.clients.status import Phase, Role
 from tidemill.journal.entries import Attempt, Entry, Failure
 from tidemill.journal.failures import RECORD_QUARANTINED
 from tidemill.language.options import ModuleOptions, resolve
-from tidemill.leader import events, quarantining, ranges, transitions
+from tidemill.leader import events, quarantine_limits, ranges, transitions
 from tidemill.leader.events import Event, Instruction, Question, SourcesProbed, StartsResolved, TopologySpec
 from tidemill.leader.maintenance import Maintenance
 from tidemill.leader.phases import FOLLOWING, MachinePhase
@@ -249,7 +249,7 @@ class Machine:
 
     def _judged(self, failed: events.AttemptFailed, attempt: Attempt) -> events.AttemptFailed:
         """The failure as people are told it: what becomes of the record, where records go to the quarantine."""
-        if failed.code != UserCodeError.code or not quarantining.is_on(self.options, self.spec.name):
+        if failed.code != UserCodeError.code or not quarantine_limits.is_on(self.options, self.spec.name):
             return failed
         if failed.found is not None:
             text = f"{failed.message} The next version runs without this record, which goes to the quarantine."
@@ -260,7 +260,7 @@ class Machine:
     def _refusal(self, attempt: Attempt) -> str:
         """Why no further record of a microbatch may go to the quarantine; empty if one may."""
         settled = 0 if self.look is None else self.look.settled
-        return quarantining.refusal(attempt, self._head.quarantined - settled, self.options, self.spec.name)
+        return quarantine_limits.refusal(attempt, self._head.quarantined - settled, self.options, self.spec.name)
 
     def _note_probe(self, event: events.ProbeStarted, now: Now) -> None:
         """Each run of a part of the records may take as long as the attempt."""
@@ -420,7 +420,7 @@ class Machine:
         self.running = Running(self._tokens, attempt, is_begun, deadline, now.at)
         last = self.failure
         is_traced = last is not None and last.microbatch_id == attempt.microbatch_id and last.code in _MODULES_CODE
-        is_diagnosed = quarantining.is_on(self.options, self.spec.name) and not self._refusal(attempt)
+        is_diagnosed = quarantine_limits.is_on(self.options, self.spec.name) and not self._refusal(attempt)
         return [events.StartAttempt(self._tokens, attempt, self._head, self.options, is_traced, is_diagnosed)]
 
     def _idle_step(self, now: Now) -> list[Instruction]:

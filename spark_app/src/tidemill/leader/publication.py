@@ -2,7 +2,7 @@
 
 An entry of the log lists the appends of committed microbatches until a later entry leaves out those that are in their
 depots. So a leader that finds some publishes them first; that a leader before did so already shows in the depot, for an
-append has a number that counts once (`leader.publishing`, invariant S8).
+append has a number that counts once (`leader.publisher`, invariant S8).
 """
 
 from __future__ import annotations

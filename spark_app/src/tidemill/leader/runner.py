@@ -21,13 +21,13 @@ from tidemill.journal.clock import Clock, SystemClock
 from tidemill.journal.spans import tracer
 from tidemill.leader import events
 from tidemill.leader.attempt_failures import attempt_failed, compaction_failed
+from tidemill.leader.attempt_run import run_attempt
 from tidemill.leader.attempt_spans import AttemptSpans
-from tidemill.leader.attempting import run_attempt
 from tidemill.leader.collection import collect
 from tidemill.leader.kept_plans import keep_plan
 from tidemill.leader.machine import Machine
 from tidemill.leader.maintenance import Maintenance
-from tidemill.leader.publishing import publish
+from tidemill.leader.publisher import publish
 from tidemill.leader.report import Now, RunnerState
 from tidemill.leader.topology_store import TopologyStore
 from tidemill.plan.program import Program

@@ -17,7 +17,7 @@ from tidemill.definition.definition import (
     StoredPState,
     StoredSource,
 )
-from tidemill.definition.migrating import steps_of
+from tidemill.definition.migration_steps import steps_of
 from tidemill.definition.mirrors import check_copies
 from tidemill.definition.stored import depot_folder
 from tidemill.depot.log import DepotLog

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tidemill.definition.migrating import Waiting
+from tidemill.definition.migration_steps import Waiting
 from tidemill.definition.stored import StoredDefinition, StoredPState, StoredTopology
 from tidemill.journal.commit_log import CommitLog
 from tidemill.journal.definition_log import DefinitionLog

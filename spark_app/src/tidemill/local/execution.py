@@ -8,9 +8,9 @@ from typing import Any
 
 from tidemill.api.arguments import Helpers, to_name
 from tidemill.api.block import Block
+from tidemill.api.declaration import declared_objects
 from tidemill.api.locations import caller_location
 from tidemill.api.module import Setup
-from tidemill.api.recording import declared_objects
 from tidemill.api.schemas import to_schema
 from tidemill.engine.resources import empty_state
 from tidemill.engine.schedule import run_supersteps
@@ -20,7 +20,7 @@ from tidemill.journal.clock import SystemClock
 from tidemill.journal.snapshot import Snapshot
 from tidemill.language import dataflow as df
 from tidemill.language.objects import close_objects, with_objects
-from tidemill.language.rewriting import rewritten
+from tidemill.language.recorded_parts import rewritten
 from tidemill.plan.check.context import Context
 from tidemill.plan.check.module import checked, ends_of
 from tidemill.plan.compile.topology import compile_topology

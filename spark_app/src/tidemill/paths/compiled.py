@@ -12,7 +12,7 @@ from typing import Any
 
 from tidemill.language.dataflow import Arg, Const, RecordedExpr, RecordedPath, Var
 from tidemill.language.schema import Schema
-from tidemill.paths.binding import Binder
+from tidemill.paths.bindings import Binder
 from tidemill.paths.budget import Budget
 from tidemill.paths.control import outcome
 from tidemill.paths.navigator import Builder, Hits, Mode, Step, TransformCall, check_ends, hit, unterminated

@@ -7,7 +7,6 @@ from typing import Any, Final
 
 from tidemill.paths.arguments import CALL, CONDITION, VALUE, ArgumentKinds
 from tidemill.paths.containers import list_of, plain
-from tidemill.paths.fitting import a_list, stays
 from tidemill.paths.navigator import (
     BoundNav,
     Builder,
@@ -22,6 +21,7 @@ from tidemill.paths.navigator import (
 )
 from tidemill.paths.nodes import UNCHANGED
 from tidemill.paths.points import delete, put_value, update
+from tidemill.paths.schema_fit import a_list, stays
 from tidemill.values.absent import ABSENT
 from tidemill.values.errors import BadPath, NotOneValue
 

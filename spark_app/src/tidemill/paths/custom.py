@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import Any, Final
 
 from tidemill.paths.arguments import CALL, FUNCTION
-from tidemill.paths.fitting import taken_whole
 from tidemill.paths.navigator import (
     BoundNav,
     Builder,
@@ -25,6 +24,7 @@ from tidemill.paths.navigator import (
     private,
 )
 from tidemill.paths.nodes import UNCHANGED
+from tidemill.paths.schema_fit import taken_whole
 from tidemill.values.absent import VOID
 from tidemill.values.errors import BadPath
 

@@ -10,7 +10,6 @@ from typing import Any, Final
 from tidemill.language.operations import equal, is_true
 from tidemill.paths.arguments import CALL, CONDITION, FUNCTION, VALUE, ArgumentKinds
 from tidemill.paths.containers import map_of, plain
-from tidemill.paths.fitting import stays
 from tidemill.paths.navigator import (
     BoundNav,
     Builder,
@@ -25,6 +24,7 @@ from tidemill.paths.navigator import (
 )
 from tidemill.paths.nodes import UNCHANGED, ListNode, Node, SetNode
 from tidemill.paths.points import update_or_begin
+from tidemill.paths.schema_fit import stays
 from tidemill.values.absent import ABSENT
 from tidemill.values.errors import BadPath
 

@@ -9,7 +9,6 @@ from tidemill.language.dataflow import Nav
 from tidemill.language.schema import Leaf, Schema
 from tidemill.paths.arguments import VALUE, VALUES
 from tidemill.paths.containers import list_of
-from tidemill.paths.fitting import SchemaFaults, a_list, part_of_list
 from tidemill.paths.navigator import (
     BoundNav,
     Builder,
@@ -23,6 +22,7 @@ from tidemill.paths.navigator import (
     pair_of,
 )
 from tidemill.paths.nodes import UNCHANGED
+from tidemill.paths.schema_fit import SchemaFaults, a_list, part_of_list
 from tidemill.values.absent import ABSENT
 from tidemill.values.errors import BadPath
 

@@ -9,7 +9,6 @@ from tidemill.language.dataflow import Nav
 from tidemill.language.schema import FixedKeysSchema, Leaf, ListSchema, MapSchema, Schema, SetSchema
 from tidemill.paths.arguments import VALUE, VALUES
 from tidemill.paths.containers import PlainMap, PlainSet, list_of, map_of, set_of
-from tidemill.paths.fitting import SchemaFaults, a_list, kind_of, plain_part
 from tidemill.paths.navigator import (
     BoundNav,
     Builder,
@@ -24,6 +23,7 @@ from tidemill.paths.navigator import (
 )
 from tidemill.paths.nodes import UNCHANGED, MapNode, Node, SetNode, assign, is_empty_node
 from tidemill.paths.ranges import BoundsOfCalls, SortedRange, range_navigators
+from tidemill.paths.schema_fit import SchemaFaults, a_list, kind_of, plain_part
 from tidemill.values.absent import ABSENT
 from tidemill.values.errors import BadPath
 from tidemill.values.keys import key_token, plain_map, same_key

@@ -15,8 +15,8 @@ from tidemill.language.dataflow import Function
 from tidemill.paths.arguments import NOTHING, ArgumentKinds
 from tidemill.paths.budget import Budget
 from tidemill.paths.containers import SCALARS, plain
-from tidemill.paths.fitting import SchemaRule, stays, unknown
 from tidemill.paths.nodes import UNCHANGED, Node
+from tidemill.paths.schema_fit import SchemaRule, stays, unknown
 from tidemill.values.absent import ABSENT
 from tidemill.values.errors import BadPath
 

@@ -31,7 +31,7 @@ class _Held(RootValue):
 class SelectOfValues:
     """An operation: `call(value, *brought)` emits what the path navigates to in the value.
 
-    The path has the numbered arguments of `language.selecting.SelectFrom`. It is compiled where it is called.
+    The path has the numbered arguments of `language.value_select.SelectFrom`. It is compiled where it is called.
     """
 
     def __init__(self, path: RecordedPath) -> None:

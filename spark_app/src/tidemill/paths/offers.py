@@ -14,9 +14,9 @@ from tidemill.language.schema import (
     Schema,
     SetSchema,
 )
-from tidemill.paths.fitting import SchemaFaults, stays
 from tidemill.paths.navigator import Navigator
 from tidemill.paths.navigators import NAVIGATORS
+from tidemill.paths.schema_fit import SchemaFaults, stays
 from tidemill.values.errors import BadPath
 
 AMOUNT: Final = 10

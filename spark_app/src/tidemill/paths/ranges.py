@@ -10,9 +10,9 @@ from typing import Any, Final, Literal, TypeVar
 from tidemill.language.dataflow import Const, Nav
 from tidemill.language.schema import MapSchema, Schema, SetSchema
 from tidemill.paths.arguments import VALUE, ArgumentKinds
-from tidemill.paths.fitting import SchemaFaults
 from tidemill.paths.navigator import BoundNav, Builder, Navigator, Slot, Step, Steps, Values
 from tidemill.paths.nodes import KeyRange
+from tidemill.paths.schema_fit import SchemaFaults
 from tidemill.values.errors import BadPath
 
 S = TypeVar("S", bound="MapSchema | SetSchema | None")

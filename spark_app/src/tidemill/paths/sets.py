@@ -9,11 +9,11 @@ from tidemill.language.dataflow import Nav
 from tidemill.language.schema import Leaf, Schema, SetSchema
 from tidemill.paths.arguments import VALUE, VALUES
 from tidemill.paths.containers import set_of
-from tidemill.paths.fitting import SchemaFaults, plain_part
 from tidemill.paths.navigator import BoundNav, Builder, Collected, Hits, Navigator, Step, Steps, Values
 from tidemill.paths.nodes import UNCHANGED
 from tidemill.paths.points import add_element, discard_element
 from tidemill.paths.ranges import BoundsOfCalls, SortedRange, range_navigators
+from tidemill.paths.schema_fit import SchemaFaults, plain_part
 from tidemill.values.absent import ABSENT
 from tidemill.values.errors import BadPath
 from tidemill.values.keys import key_token, plain_set, same_key

@@ -8,7 +8,6 @@ from typing import Any, Final
 from tidemill.language.operations import is_true
 from tidemill.paths.arguments import CONDITION, FUNCTION, VALUE, ArgumentKinds
 from tidemill.paths.containers import list_of
-from tidemill.paths.fitting import part_of_list
 from tidemill.paths.navigator import (
     BoundNav,
     Builder,
@@ -23,6 +22,7 @@ from tidemill.paths.navigator import (
 )
 from tidemill.paths.nodes import UNCHANGED, ListNode
 from tidemill.paths.ranges import count_of_elements
+from tidemill.paths.schema_fit import part_of_list
 from tidemill.values.absent import ABSENT
 from tidemill.values.errors import BadPath
 

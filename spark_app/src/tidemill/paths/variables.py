@@ -12,7 +12,7 @@ import numpy as np
 
 from tidemill.language.combiners import Accumulator, Combiner, accumulator_of, as_accumulator, combiner_of
 from tidemill.language.dataflow import Aggregator, AggTree, Arg
-from tidemill.tables.combining import group_columns, group_keys
+from tidemill.tables.row_groups import group_columns, group_keys
 from tidemill.tables.runs import CombinerColumns
 from tidemill.tables.value_trees import accumulator_of_tree
 from tidemill.values.columns import Column, from_values, gather_rows, length, to_values

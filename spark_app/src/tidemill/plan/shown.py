@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from tidemill.api.recording import record_module
+from tidemill.api.declaration import record_module
 from tidemill.language.dataflow import DepotDeclaration
 from tidemill.language.schema import to_text
 from tidemill.plan.check.module import checked

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import polars as pl
 
-from tidemill.pstate.reading import SnapshotReader
+from tidemill.pstate.snapshot_reader import SnapshotReader
 from tidemill.pstate.thread_state import ThreadState
 from tidemill.values.columns import Column
 

@@ -23,10 +23,10 @@ from tidemill.pstate.targets import Target, targets_of
 from tidemill.pstate.thread_state import ThreadState
 from tidemill.tables.cells import cells_of
 from tidemill.tables.codecs import Misfit, checker, refusal, value_codec
-from tidemill.tables.combining import combine_groups
 from tidemill.tables.container import OPERAND, PUT
-from tidemill.tables.folding import CombinerNames, key_columns, key_rows, resolve, rows_frame
+from tidemill.tables.level_merge import CombinerNames, key_columns, key_rows, resolve, rows_frame
 from tidemill.tables.null_keys import shown
+from tidemill.tables.row_groups import combine_groups
 from tidemill.tables.runs import CombinerColumns
 from tidemill.tables.table_bounds import absolute_max
 from tidemill.tables.tables import Table, ValuePlace, layout_of, value_schema

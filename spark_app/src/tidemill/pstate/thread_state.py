@@ -2,7 +2,7 @@
 
 Rows read and write through nodes (`root`), columns through points and operands. What changed is kept as overlay
 levels, one list a table, oldest first; `to_bytes` packs them to travel with the thread to its next superstep,
-`finish` merges them into one delta. Who only reads what was committed has `pstate.reading`.
+`finish` merges them into one delta. Who only reads what was committed has `pstate.snapshot_reader`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tidemill.pstate.row_nodes import TaskPartition
 from tidemill.tables.cells import cells_of
 from tidemill.tables.codecs import Misfit, checker, key_codec, refusal, value_codec
 from tidemill.tables.container import DELETE, OPERAND, PUT, TableKey, TableRows, decode, encode
-from tidemill.tables.folding import CombinerNames, key_columns, order_rows, resolve, rows_frame
+from tidemill.tables.level_merge import CombinerNames, key_columns, order_rows, resolve, rows_frame
 from tidemill.tables.lookup import lookup
 from tidemill.tables.merge_reader import TaskReader
 from tidemill.tables.null_keys import check_null_columns, shown

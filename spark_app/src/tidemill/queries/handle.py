@@ -14,7 +14,7 @@ from typing import Any, Final
 from tidemill.clients.module import ModuleClient
 from tidemill.clients.topology import Reading, TopologyReader, reader_at
 from tidemill.definition.definition import StoredDefinition
-from tidemill.definition.migrating import with_steps
+from tidemill.definition.migration_steps import with_steps
 from tidemill.definition.mirrors import bound, check_copies
 from tidemill.definition.stored import by_location
 from tidemill.engine.queries import Queries, QueryPlace

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tidemill.clients.module import ModuleClient
 from tidemill.definition.definition import StoredDepot
-from tidemill.depot import reading
+from tidemill.depot import record_reader
 from tidemill.depot.log import DepotLog
 from tidemill.language.dataflow import DepotMigration
 from tidemill.language.schema import FixedKeysSchema, Leaf, Schema
@@ -187,8 +187,8 @@ def _between_times(log: DepotLog, allowed: Allowed) -> tuple[Sequence[int] | Non
         return None, None
     log.follow()
     newest = log.newest()
-    after = reading.offsets_after(log.files, newest, _millis(max(lows)) - 1) if lows else None
-    until = reading.offsets_after(log.files, newest, _millis(min(highs))) if highs else None
+    after = record_reader.offsets_after(log.files, newest, _millis(max(lows)) - 1) if lows else None
+    until = record_reader.offsets_after(log.files, newest, _millis(min(highs))) if highs else None
     return after, until
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from tidemill.api.recording import record_module
+from tidemill.api.declaration import record_module
 from tidemill.clients.module import ModuleClient
 from tidemill.scans.depots import depot_scan
 from tidemill.scans.frames import Scan, arrow_reader, lazy_frame, opened

@@ -16,10 +16,10 @@ import polars as pl
 
 from tidemill.journal.snapshot import TaskSet
 from tidemill.scans.bounds import Allowed, Bounds
-from tidemill.tables.chunking import chunks
+from tidemill.tables.chunks import chunks
 from tidemill.tables.codecs import Misfit, key_codec, value_codec
 from tidemill.tables.container import OPERAND
-from tidemill.tables.folding import CombinerNames, common_combiner_names, resolve
+from tidemill.tables.level_merge import CombinerNames, common_combiner_names, resolve
 from tidemill.tables.sorted_table import SortedTable
 from tidemill.tables.tables import Table
 from tidemill.tables.view import SnapshotView

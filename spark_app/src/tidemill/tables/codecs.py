@@ -22,7 +22,7 @@ from tidemill.values.columns import DATETIME, Column, to_values
 from tidemill.values.data import INT_MAX, INT_MIN, check_data, decode_canonical
 from tidemill.values.errors import BadInput, RecordRefused, SchemaMismatch
 from tidemill.values.keys import NAN, object_key, plain_key
-from tidemill.values.packing import pack
+from tidemill.values.message_pack import pack
 from tidemill.values.texts import shortened
 
 UTC = _datetime.UTC

@@ -8,8 +8,8 @@ from typing import Any, Final
 import polars as pl
 
 from tidemill.journal.snapshot import Level, Part, Snapshot, TaskSet
-from tidemill.tables.chunking import chunks
-from tidemill.tables.folding import CombinerNames, key_columns, resolve
+from tidemill.tables.chunks import chunks
+from tidemill.tables.level_merge import CombinerNames, key_columns, resolve
 from tidemill.tables.parts import PartLoader
 from tidemill.tables.run_writer import RunWriter
 from tidemill.tables.sorted_table import SortedTable

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from tidemill.tables.folding import CombinerNames, empty_rows, key_columns, resolve
+from tidemill.tables.level_merge import CombinerNames, empty_rows, key_columns, resolve
 from tidemill.tables.migrated_values import migrated
 from tidemill.tables.sorted_table import SortedTable
 from tidemill.tables.tables import Table

@@ -11,7 +11,7 @@ import polars as pl
 
 from tidemill.tables.codecs import key_codec
 from tidemill.tables.container import DELETE, OPERAND, PUT
-from tidemill.tables.folding import CombinerNames, fold_cells
+from tidemill.tables.level_merge import CombinerNames, fold_cells
 from tidemill.tables.migrated_values import migrated_cell
 from tidemill.tables.sorted_table import Bounds, SortedTable
 from tidemill.tables.tables import Table

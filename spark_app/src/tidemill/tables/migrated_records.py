@@ -15,7 +15,7 @@ from tidemill.values import columns
 from tidemill.values.columns import Column
 from tidemill.values.data import check_data
 from tidemill.values.errors import NeedsCode, RecordRefused, UserCodeError, message_of
-from tidemill.values.packing import pack, unpack
+from tidemill.values.message_pack import pack, unpack
 from tidemill.values.texts import shortened
 
 _GONE: Final = object()

@@ -18,7 +18,7 @@ from tidemill.language.migrations import location_text
 from tidemill.tables.cells import cells_of
 from tidemill.tables.codecs import Misfit, checker, refusal
 from tidemill.tables.container import OPERAND, PUT
-from tidemill.tables.folding import CombinerNames, cell_columns, clears_applied, key_columns, key_rows, resolve
+from tidemill.tables.level_merge import CombinerNames, cell_columns, clears_applied, key_columns, key_rows, resolve
 from tidemill.tables.null_keys import shown
 from tidemill.tables.tables import Table, value_schema
 from tidemill.values.errors import NeedsCode, UserCodeError, message_of

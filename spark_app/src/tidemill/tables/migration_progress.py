@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from tidemill.definition.migrating import steps_of
+from tidemill.definition.migration_steps import steps_of
 from tidemill.definition.stored import StoredPState
 from tidemill.journal.entries import Entry
 from tidemill.journal.snapshot import Snapshot

@@ -14,7 +14,7 @@ from typing import Any
 from tidemill.values.data import INT_MAX, INT_MIN, check_data, datetime_micros
 from tidemill.values.errors import BadInput, CorruptState
 from tidemill.values.keys import NAN
-from tidemill.values.packing import micros_to_datetime
+from tidemill.values.message_pack import micros_to_datetime
 
 _NONE, _BOOL, _NUMBER, _STR, _BYTES, _DATETIME, _TUPLE, _SET = range(1, 9)
 _END = b"\x00\x00"

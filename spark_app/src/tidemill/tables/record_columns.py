@@ -7,7 +7,7 @@ import polars as pl
 from tidemill.language.schema import FixedKeysSchema
 from tidemill.tables.codecs import Misfit, checker, value_codec
 from tidemill.tables.container import PUT
-from tidemill.tables.folding import cell_columns
+from tidemill.tables.level_merge import cell_columns
 from tidemill.tables.tables import Table
 from tidemill.values.columns import Column, RecordColumn, length, to_values
 

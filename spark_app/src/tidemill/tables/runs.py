@@ -1,7 +1,7 @@
 """Rows of equal keys, reduced in their order: one operand a run, in the fastest form that gives what Python gives.
 
-`reduce_runs` serves raw rows (`tables.combining`), levels and compaction (`tables.folding`). A combiner says which form
-it has for a column (`language.column_forms`); all else is combined value by value.
+`reduce_runs` serves raw rows (`tables.row_groups`), levels and compaction (`tables.level_merge`). A combiner says which
+form it has for a column (`language.column_forms`); all else is combined value by value.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import polars as pl
 
 from tidemill.language.column_forms import ColumnForm
 from tidemill.language.combiners import Combiner
-from tidemill.tables.sorting import Array, slots_of
+from tidemill.tables.row_order import Array, slots_of
 from tidemill.values.columns import Column, from_values, to_values
 
 _RUN: Final = "\x00run"

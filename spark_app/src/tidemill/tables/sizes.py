@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from tidemill.tables.container import CLEAR, DELETE, OPERAND, TableRows
-from tidemill.tables.folding import key_columns, order_rows, resolve
+from tidemill.tables.level_merge import key_columns, order_rows, resolve
 from tidemill.tables.lookup import lookup, matching_rows
 from tidemill.tables.merge_reader import TaskReader
 from tidemill.tables.sorted_table import SortedTable

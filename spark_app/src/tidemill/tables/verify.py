@@ -13,8 +13,8 @@ import polars as pl
 from tidemill.journal.snapshot import Part
 from tidemill.tables.codecs import key_codec, value_codec
 from tidemill.tables.container import CLEAR, DELETE, OPERAND, PUT, Member, MemberMeta, reading_container
-from tidemill.tables.folding import key_columns
-from tidemill.tables.sorting import run_starts, sort_rows
+from tidemill.tables.level_merge import key_columns
+from tidemill.tables.row_order import run_starts, sort_rows
 from tidemill.tables.table_bounds import bound_of
 from tidemill.tables.tables import Layout, Table, is_size_of, row_key
 from tidemill.tables.widened_rows import check_readable

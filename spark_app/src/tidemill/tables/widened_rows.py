@@ -19,7 +19,7 @@ from tidemill.language.schema import FixedKeysSchema, Schema
 from tidemill.language.widening import is_value_widening
 from tidemill.tables.cells import cells_of
 from tidemill.tables.codecs import value_codec
-from tidemill.tables.folding import CombinerNames, cell_columns, key_columns, record_combiner_name
+from tidemill.tables.level_merge import CombinerNames, cell_columns, key_columns, record_combiner_name
 from tidemill.tables.tables import Table
 from tidemill.values.errors import CorruptState, SchemaOutdated
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from tidemill.api.aggregators import Agg, CompoundAgg
+from tidemill.api.declaration import record_module
 from tidemill.api.depots import Depot
 from tidemill.api.module import Module
-from tidemill.api.recording import record_module
 from tidemill.api.schemas import PState
 from tidemill.api.topology import MicrobatchSourceOptions
 from tidemill.engine.work import AttemptOutcome, AttemptRunner, AttemptWork
@@ -24,7 +24,7 @@ from tidemill.local.runner import LocalRunner
 from tidemill.plan.compile.topology import compile_topology
 from tidemill.plan.program import Program
 from tidemill.pstate.info import PStateInfo
-from tidemill.pstate.reading import SnapshotReader
+from tidemill.pstate.snapshot_reader import SnapshotReader
 from tidemill.store.objects import ObjectStore
 from tidemill.store.urls import open_store
 from tidemill.tables.parts import PartLoader

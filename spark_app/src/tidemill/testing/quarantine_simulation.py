@@ -14,7 +14,7 @@ from tidemill.engine.work import AttemptOutcome, AttemptRunner, AttemptWork
 from tidemill.journal.entries import Entry
 from tidemill.journal.settlements import SettlementLog, quarantine_prefix
 from tidemill.leader import events
-from tidemill.leader.quarantining import MICROBATCH_MAX, ON_ERROR
+from tidemill.leader.quarantine_limits import MICROBATCH_MAX, ON_ERROR
 from tidemill.store.objects import NotFound, ObjectStore
 from tidemill.testing.auditor import Auditor
 from tidemill.testing.counting_runner import CountingRunner

@@ -30,12 +30,12 @@ from tidemill.language.dataflow import (
 )
 from tidemill.leader import events
 from tidemill.leader.attempt_failures import attempt_failed, compaction_failed
-from tidemill.leader.attempting import run_attempt
+from tidemill.leader.attempt_run import run_attempt
 from tidemill.leader.check import check_module
 from tidemill.leader.collection import collect
 from tidemill.leader.machine import Machine
 from tidemill.leader.maintenance import Maintenance
-from tidemill.leader.publishing import publish
+from tidemill.leader.publisher import publish
 from tidemill.leader.report import Now
 from tidemill.leader.topology_store import TopologyStore
 from tidemill.plan.compile.topology import compile_topology

@@ -20,7 +20,7 @@ import numpy as np
 import polars as pl
 
 from tidemill.values.errors import RecordRefused
-from tidemill.values.packing import pack, unpack
+from tidemill.values.message_pack import pack, unpack
 
 DATETIME = pl.Datetime("us", "UTC")
 PLAIN_TYPES: dict[type, pl.DataType | type[pl.DataType]] = {

@@ -19,7 +19,7 @@ import xxhash
 
 from tidemill.values.errors import BadInput, CorruptState, RecordRefused
 from tidemill.values.keys import routed_key
-from tidemill.values.packing import EXT_DATETIME, EXT_SET, packed_set, unpack
+from tidemill.values.message_pack import EXT_DATETIME, EXT_SET, packed_set, unpack
 from tidemill.values.texts import shortened
 
 INT_MIN: Final = -(2**63)

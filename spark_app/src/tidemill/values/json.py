@@ -1,4 +1,4 @@
-"""Data values in JSON, as the command line and the gateway show them; `values.packing` keeps them exactly.
+"""Data values in JSON, as the command line and the gateway show them; `values.message_pack` keeps them exactly.
 
 Integers are written with all their digits, also beyond 2^53, where readers that take numbers for floats round them.
 """

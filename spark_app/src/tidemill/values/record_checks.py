@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from tidemill.values.data import check_data
 from tidemill.values.errors import RecordRefused
-from tidemill.values.packing import pack
+from tidemill.values.message_pack import pack
 
 RECORD_BYTES_MAX: Final = 16 * 1024 * 1024
 

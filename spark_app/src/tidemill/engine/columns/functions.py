@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from tidemill.engine.awaiting import FailedCall
 from tidemill.engine.columns.arithmetic import FAST, get_field
 from tidemill.engine.context import StepContext
+from tidemill.engine.event_loops import FailedCall
 from tidemill.engine.failures import user_error
 from tidemill.engine.frame import Frame
 from tidemill.engine.query_budget import RunningBudget

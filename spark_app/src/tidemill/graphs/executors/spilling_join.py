@@ -10,7 +10,7 @@ import polars as pl
 from tidemill.graphs.executor import Output
 from tidemill.graphs.executors.joins import LEFT, RIGHT, How, JoinExecutor
 from tidemill.graphs.executors.levels import Levels, concatenated
-from tidemill.graphs.executors.spilling import MEMORY_LIMIT, PARTITIONS, SpilledParts
+from tidemill.graphs.executors.spilled_frames import MEMORY_LIMIT, PARTITIONS, SpilledParts
 from tidemill.values.errors import BadInput
 
 SLICE_ROWS = 1 << 16

@@ -18,7 +18,7 @@ from tidemill.graphs.executors.bucket_outputs import BucketFolder, is_bucket
 from tidemill.graphs.executors.joins import How, JoinShape
 from tidemill.graphs.executors.outputs import OutputCSVExecutor, OutputParquetExecutor, PublishExecutor
 from tidemill.graphs.executors.rows import columns_of
-from tidemill.graphs.frames.compiling import Compiler
+from tidemill.graphs.frames.compiler import Compiler
 from tidemill.graphs.frames.expressions import aggregate_of, as_expression, check_rows
 from tidemill.graphs.frames.plans import (
     AggregatePlan,

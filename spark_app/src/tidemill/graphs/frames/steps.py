@@ -10,7 +10,7 @@ import polars as pl
 
 from tidemill.graphs.executor import Output, StatelessExecutor
 from tidemill.graphs.executors.polars_engine import collected
-from tidemill.graphs.executors.sorting import Order
+from tidemill.graphs.executors.sort import Order
 from tidemill.values.errors import BadInput
 
 SAMPLE_ROWS = 4_096

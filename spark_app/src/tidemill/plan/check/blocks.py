@@ -10,7 +10,7 @@ from tidemill.language import dataflow as df
 from tidemill.language.dataflow import Location, Node, PStateDeclaration
 from tidemill.language.operations import Op
 from tidemill.language.schema import Leaf, has_indexed
-from tidemill.language.selecting import SelectFrom
+from tidemill.language.value_select import SelectFrom
 from tidemill.paths.of_values import ANY
 from tidemill.plan.branches import ROOT
 from tidemill.plan.captures import captures_of, schema_at

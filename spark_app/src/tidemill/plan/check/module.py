@@ -30,7 +30,7 @@ from tidemill.language.schema import (
     has_indexed,
     to_text,
 )
-from tidemill.paths.fitting import fits
+from tidemill.paths.schema_fit import fits
 from tidemill.plan.branches import explicit_source
 from tidemill.plan.check.blocks import ChainCheck
 from tidemill.plan.check.context import Context, advice_for

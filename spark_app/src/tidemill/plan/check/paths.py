@@ -1,5 +1,5 @@
 """Checks paths against the schema of their PState, as far as it is known what they meet; each navigator has a rule of
-its own (`paths.fitting`).
+its own (`paths.schema_fit`).
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from tidemill.language.dataflow import Const, Location, Nav, PStateDeclaration, 
 from tidemill.language.schema import ListSchema, MapSchema, Schema, SetSchema, has_indexed, to_text
 from tidemill.paths.arguments import PATHS
 from tidemill.paths.compiled import compile_path
-from tidemill.paths.fitting import SchemaFaults, fits
 from tidemill.paths.navigator import Mode
 from tidemill.paths.navigators import NAVIGATORS
+from tidemill.paths.schema_fit import SchemaFaults, fits
 from tidemill.plan.check.context import Context
 from tidemill.values.errors import BadPath
 

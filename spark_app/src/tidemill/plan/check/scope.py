@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tidemill.language.dataflow import HIDDEN, Arg, Location, Var
-from tidemill.language.rewriting import inner_parts
+from tidemill.language.recorded_parts import inner_parts
 from tidemill.plan.check.context import Context, advice_for
 
 

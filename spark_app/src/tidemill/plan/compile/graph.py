@@ -13,7 +13,7 @@ from typing import Any
 
 from tidemill.language import dataflow as df
 from tidemill.language.operations import Op, Ops
-from tidemill.language.selecting import SelectFrom
+from tidemill.language.value_select import SelectFrom
 from tidemill.paths.of_values import SelectOfValues
 from tidemill.plan import program as pg
 from tidemill.plan.branches import ROOT

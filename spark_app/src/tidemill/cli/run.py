@@ -14,12 +14,12 @@ from typing import Annotated, Any
 import typer
 
 from tidemill.cli.caller import caller
-from tidemill.cli.loading import STORE_DEFAULT, ClassArgument, DeleteOption, JsonOption, StoreOption, load_module
+from tidemill.cli.gateway import serving_beside
+from tidemill.cli.loader import STORE_DEFAULT, ClassArgument, DeleteOption, JsonOption, StoreOption, load_module
 from tidemill.cli.logs import begin_log
 from tidemill.cli.output import command, log, say, wants_json
 from tidemill.cli.screens import screen
-from tidemill.cli.serving import serving_beside
-from tidemill.cli.watching import TopologyWatch
+from tidemill.cli.topology_watch import TopologyWatch
 from tidemill.clients.status import TopologyStatus
 from tidemill.journal.clock import SystemClock
 from tidemill.journal.definition_log import DefinitionLog

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from tidemill_operator.decide.intent import Intent, Rollback
-from tidemill_operator.decide.settling import Trouble, ailment_of, is_stable, trouble_of
+from tidemill_operator.decide.stability import Trouble, ailment_of, is_stable, trouble_of
 from tidemill_operator.decide.starts import unread_starts
 from tidemill_operator.observe.problems import age_seconds
 from tidemill_operator.observe.views import JobView, ModuleView, TopologyView, gateway_is_ready

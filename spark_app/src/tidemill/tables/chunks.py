@@ -18,7 +18,7 @@ import polars as pl
 from tidemill.journal.snapshot import TaskSet
 from tidemill.tables.codecs import key_codec
 from tidemill.tables.container import CLEAR
-from tidemill.tables.folding import CombinerNames, order_rows
+from tidemill.tables.level_merge import CombinerNames, order_rows
 from tidemill.tables.migrated_values import migrated
 from tidemill.tables.tables import Table
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from tidemill.cli.caller import caller
-from tidemill.cli.loading import (
+from tidemill.cli.loader import (
     STORE_DEFAULT,
     BreakMirrorsOption,
     JsonOption,

@@ -21,8 +21,8 @@ from tidemill.language.combiners import combiner_named
 from tidemill.tables.cells import cells_of
 from tidemill.tables.codecs import key_codec, one_nan, value_codec
 from tidemill.tables.container import CLEAR, DELETE, OPERAND, PUT
+from tidemill.tables.row_order import merge_order, rows_at, run_starts, sort_rows
 from tidemill.tables.runs import CombinerColumns, Runs, has_group_form, reduce_runs
-from tidemill.tables.sorting import merge_order, rows_at, run_starts, sort_rows
 from tidemill.tables.tables import Table
 from tidemill.values.absent import ABSENT
 from tidemill.values.errors import CombinersDiffer

@@ -13,7 +13,7 @@ import polars as pl
 
 from tidemill.graphs.executor import Executor, Output
 from tidemill.graphs.executors.levels import concatenated
-from tidemill.graphs.executors.sorting import Order, SortExecutor
+from tidemill.graphs.executors.sort import Order, SortExecutor
 
 SAMPLED = 32
 """Of so many rows of a batch one is looked at to find bounds."""

@@ -6,7 +6,7 @@ import contextlib
 
 import typer
 
-from tidemill.cli.loading import (
+from tidemill.cli.loader import (
     STORE_DEFAULT,
     JsonOption,
     OptionalModule,

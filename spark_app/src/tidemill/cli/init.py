@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 
 import tidemill
-from tidemill.cli.loading import JsonOption
+from tidemill.cli.loader import JsonOption
 from tidemill.cli.output import command, say, show_json, wants_json
 from tidemill.values.errors import BadInput
 

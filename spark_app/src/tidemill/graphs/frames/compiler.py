@@ -12,7 +12,7 @@ from tidemill.graphs.executor import Executor
 from tidemill.graphs.executors.aggregation import AggExecutor, Aggregation, MergingAggExecutor
 from tidemill.graphs.executors.asof import AsOfJoinExecutor, asof_joined
 from tidemill.graphs.executors.joins import JoinExecutor, JoinShape
-from tidemill.graphs.executors.range_sorting import (
+from tidemill.graphs.executors.range_sort import (
     BOUNDS,
     ROWS,
     BoundsExecutor,
@@ -23,7 +23,7 @@ from tidemill.graphs.executors.range_sorting import (
 )
 from tidemill.graphs.executors.rows import DistinctExecutor, LimitExecutor, UnionExecutor
 from tidemill.graphs.executors.session_starts import SessionStartsExecutor
-from tidemill.graphs.executors.sorting import Order, SortExecutor, TopKExecutor
+from tidemill.graphs.executors.sort import Order, SortExecutor, TopKExecutor
 from tidemill.graphs.frames.expressions import aggregate_of
 from tidemill.graphs.frames.heavy_keys import JoinSide, split_partitions
 from tidemill.graphs.frames.plans import (

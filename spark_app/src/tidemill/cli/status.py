@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tidemill.cli import completing
+from tidemill.cli import completion
 from tidemill.cli.caller import caller
 from tidemill.cli.controls import without_controls
-from tidemill.cli.loading import (
+from tidemill.cli.loader import (
     STORE_DEFAULT,
     JsonOption,
     ModuleArgument,
@@ -43,7 +43,7 @@ from tidemill.definition.definition import StoredDefinition
 from tidemill.journal.clock import SystemClock
 from tidemill.journal.commit_log import CommitLog
 from tidemill.journal.entries import Failure
-from tidemill.journal.leading import LeaderWatch
+from tidemill.journal.leadership import LeaderWatch
 from tidemill.journal.options_log import OptionsLog
 from tidemill.store.objects import ObjectStore
 from tidemill.values.errors import BadInput
@@ -70,7 +70,7 @@ def status(
     ] = 1.0,
 ) -> None:
     """Show how the topologies of a store stand; works on running and on stopped modules."""
-    from tidemill.cli.following import StoreLook, looks  # looks at depots: loads PyArrow
+    from tidemill.cli.repeated_looks import StoreLook, looks  # looks at depots: loads PyArrow
 
     wants_json(json_)
     clock = SystemClock()
@@ -191,7 +191,7 @@ def log(
     topology: Annotated[
         str,
         typer.Argument(
-            metavar="[TOPOLOGY]", help="The module's log if left out.", autocompletion=completing.topologies
+            metavar="[TOPOLOGY]", help="The module's log if left out.", autocompletion=completion.topologies
         ),
     ] = "",
     store: StoreOption = STORE_DEFAULT,
@@ -229,7 +229,7 @@ def log(
 
 def _follow(store: ObjectStore, module: str, topology: str, limit: int, is_json: bool) -> None:
     """Each entry once and in order, a line each, for ever."""
-    from tidemill.cli.following import FOLLOW_SECONDS, LogLook, looks
+    from tidemill.cli.repeated_looks import FOLLOW_SECONDS, LogLook, looks
 
     for lines in looks(LogLook(store, module, topology, limit), FOLLOW_SECONDS, SystemClock()):
         for line in lines:

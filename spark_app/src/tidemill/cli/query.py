@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from tidemill.cli import completing
-from tidemill.cli.loading import STORE_DEFAULT, JsonOption, StoreOption, client_of, existing_store, load_module
+from tidemill.cli import completion
+from tidemill.cli.loader import STORE_DEFAULT, JsonOption, StoreOption, client_of, existing_store, load_module
 from tidemill.cli.output import command, show_json, show_table, to_json, wants_json
 from tidemill.values.errors import BadInput
 
@@ -23,10 +23,10 @@ def query(
         typer.Argument(
             metavar="MODULE",
             help="Name of a module in the store, or MODULE:CLASS, which is its code.",
-            autocompletion=completing.modules,
+            autocompletion=completion.modules,
         ),
     ],
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Of the query.", autocompletion=completing.queries)],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Of the query.", autocompletion=completion.queries)],
     args: Annotated[
         str, typer.Argument(metavar="[ARGS]", help="Its arguments, a JSON list such as '[\"a\", 3]'.")
     ] = "[]",
@@ -48,7 +48,7 @@ def query(
     given = _parsed(args)
     opened = existing_store(store)
     if ":" in module and not code:
-        from tidemill.api.recording import record_module
+        from tidemill.api.declaration import record_module
 
         code, module = module, record_module(load_module(module)).name
     handle = QueryHandle(client_of(opened, module, code), name, cast(Any, engine or None), _spark)

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from tidemill.cli.loading import BreakMirrorsOption, ClassArgument, OwnerOption, TakeOverFromOption
+from tidemill.cli.loader import BreakMirrorsOption, ClassArgument, OwnerOption, TakeOverFromOption
 from tidemill.cli.logs import begin_log
 from tidemill.cli.output import command
 from tidemill.cli.verdict import declared, split_names

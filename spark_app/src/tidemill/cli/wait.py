@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from tidemill.cli import completing
-from tidemill.cli.loading import (
+from tidemill.cli import completion
+from tidemill.cli.loader import (
     STORE_DEFAULT,
     JsonOption,
     ModuleArgument,
@@ -31,7 +31,7 @@ def wait(
     module: ModuleArgument,
     topology: Annotated[
         str | None,
-        typer.Argument(metavar="[TOPOLOGY]", help="All of them if left out.", autocompletion=completing.topologies),
+        typer.Argument(metavar="[TOPOLOGY]", help="All of them if left out.", autocompletion=completion.topologies),
     ] = None,
     store: StoreOption = STORE_DEFAULT,
     json_: JsonOption = False,

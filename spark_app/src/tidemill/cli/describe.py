@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tidemill.cli.loading import (
+from tidemill.cli.loader import (
     BreakMirrorsOption,
     ClassArgument,
     JsonOption,
@@ -63,7 +63,7 @@ def describe(
     ] = False,
 ) -> None:
     """Check a module and show what it declares; nothing is run, and no store is needed without --against."""
-    from tidemill.api.recording import record_module
+    from tidemill.api.declaration import record_module
     from tidemill.plan.check.module import checked
     from tidemill.plan.warn import warnings_of
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tidemill.cli.loading import STORE_DEFAULT, JsonOption, StoreOption, existing_store, load_module
+from tidemill.cli.loader import STORE_DEFAULT, JsonOption, StoreOption, existing_store, load_module
 from tidemill.cli.logs import begin_log
 from tidemill.cli.output import command, log, say, show_json, wants_json
 from tidemill.journal.definition_log import modules_of
@@ -161,7 +161,7 @@ def _on_loopback(port: int, environment: Mapping[str, str], store: ObjectStore, 
 def _declared(entry: str) -> Any:
     if not entry:
         return None
-    from tidemill.api.recording import record_module
+    from tidemill.api.declaration import record_module
     from tidemill.plan.check.module import checked
 
     return checked(record_module(load_module(entry)))

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tidemill.cli.loading import (
+from tidemill.cli.loader import (
     STORE_DEFAULT,
     JsonOption,
     ModuleArgument,

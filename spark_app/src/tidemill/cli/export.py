@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import typer
 
-from tidemill.api.recording import record_module
-from tidemill.cli.loading import (
+from tidemill.api.declaration import record_module
+from tidemill.cli.loader import (
     STORE_DEFAULT,
     JsonOption,
     ModuleArgument,
@@ -25,7 +25,7 @@ from tidemill.cli.loading import (
 )
 from tidemill.cli.output import command, say, show_json, wants_json
 from tidemill.cli.whole_files import written_whole
-from tidemill.definition.migrating import known_migrations, steps_of
+from tidemill.definition.migration_steps import known_migrations, steps_of
 from tidemill.journal.commit_log import CommitLog
 from tidemill.journal.snapshot import Snapshot
 from tidemill.scans import export as exports

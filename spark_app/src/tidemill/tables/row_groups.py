@@ -8,8 +8,8 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
+from tidemill.tables.row_order import key_runs, rows_at
 from tidemill.tables.runs import CombinerColumns, Runs, has_group_form, has_number_form, reduce_groups, reduce_runs
-from tidemill.tables.sorting import key_runs, rows_at
 from tidemill.values.columns import Column, gather_rows, to_values
 from tidemill.values.keys import key_token
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tidemill.cli.loading import STORE_DEFAULT, JsonOption, StoreOption, existing_store
+from tidemill.cli.loader import STORE_DEFAULT, JsonOption, StoreOption, existing_store
 from tidemill.cli.output import command, counted, messages, say, show_json, show_table, time_text, wants_json
 from tidemill.cluster.stores import absolute_url
 from tidemill.store.local import LocalStore

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from tidemill.cli.batches import AppendBatch, as_they_come, json_batches, json_file
-from tidemill.cli.loading import (
+from tidemill.cli.loader import (
     STORE_DEFAULT,
     DepotArgument,
     JsonOption,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tidemill.cli.caller import caller
-from tidemill.cli.loading import (
+from tidemill.cli.loader import (
     STORE_DEFAULT,
     BreakMirrorsOption,
     ClassArgument,
@@ -29,7 +29,7 @@ def update(
     State, progress and options carry over. `tidemill describe --against` says beforehand whether it may.
     """
     wants_json(json_)
-    from tidemill.api.recording import record_module
+    from tidemill.api.declaration import record_module
     from tidemill.cluster.launch import update as updated
     from tidemill.journal.clock import SystemClock
     from tidemill.plan.check.module import checked

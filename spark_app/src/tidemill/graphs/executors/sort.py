@@ -10,7 +10,7 @@ import polars as pl
 from tidemill.graphs.executor import Executor, Output
 from tidemill.graphs.executors.levels import Levels, concatenated
 from tidemill.graphs.executors.rows import columns_of
-from tidemill.graphs.executors.spilling import MEMORY_LIMIT, spilled
+from tidemill.graphs.executors.spilled_frames import MEMORY_LIMIT, spilled
 from tidemill.values.errors import BadInput
 
 BATCH_ROWS = 1 << 17

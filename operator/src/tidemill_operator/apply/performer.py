@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from tidemill_operator.apply.api import Api, ApiFailure, Conflict, Missing
-from tidemill_operator.apply.comparing import Applied
+from tidemill_operator.apply.comparison import Applied
 from tidemill_operator.apply.events import EventRecorder
 from tidemill_operator.apply.metrics import REPAIRS
 from tidemill_operator.decide.actions import (

@@ -20,14 +20,14 @@ from tidemill_operator.apply.api import Api, ApiFailure, Missing
 from tidemill_operator.apply.events import EventRecorder
 from tidemill_operator.apply.lightkube_api import LightkubeApi
 from tidemill_operator.apply.metrics import IS_LEADER
-from tidemill_operator.apply.performing import Performer
-from tidemill_operator.handlers import watching, web
+from tidemill_operator.apply.performer import Performer
+from tidemill_operator.handlers import watches, web
 from tidemill_operator.handlers.options import Options
 from tidemill_operator.observe.object_cache import ObjectCache
 from tidemill_operator.reconcile.leadership import Leadership
 from tidemill_operator.reconcile.queue import WorkQueue
 from tidemill_operator.reconcile.reconciler import Reconciler
-from tidemill_operator.reconcile.waking import wake
+from tidemill_operator.reconcile.wake_ups import wake
 from tidemill_operator.reconcile.workers import WORKERS, work
 from tidemill_operator.resources.kinds import WATCHED, Kind
 
@@ -104,8 +104,8 @@ class Operator:
         ready = asyncio.Event()
         namespaces = self.options.namespaces
         watching_all = kopf.operator(
-            registry=watching.registry(self.cache, self._gap.set),
-            settings=watching.settings(),
+            registry=watches.registry(self.cache, self._gap.set),
+            settings=watches.settings(),
             standalone=True,
             clusterwide=not namespaces,
             namespaces=namespaces,

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tidemill.cli import completing
+from tidemill.cli import completion
 from tidemill.clients.module import ModuleClient
 from tidemill.cluster.stores import absolute_url
 from tidemill.definition.definition import StoredDefinition
@@ -45,11 +45,11 @@ TakeOverFromOption = Annotated[
 ]
 ModuleArgument = Annotated[
     str,
-    typer.Argument(metavar="MODULE", help="Name of a module in the store.", autocompletion=completing.modules),
+    typer.Argument(metavar="MODULE", help="Name of a module in the store.", autocompletion=completion.modules),
 ]
 OptionalModule = Annotated[
     str,
-    typer.Argument(metavar="[MODULE]", help="All modules if left out.", autocompletion=completing.modules),
+    typer.Argument(metavar="[MODULE]", help="All modules if left out.", autocompletion=completion.modules),
 ]
 DeleteOption = Annotated[
     list[str] | None, typer.Option("--delete", help="A depot or PState that goes with the update; may be repeated.")
@@ -57,14 +57,14 @@ DeleteOption = Annotated[
 BreakMirrorsOption = Annotated[
     bool, typer.Option("--break-mirrors", help="Although other modules mirror what goes or changes; they stop.")
 ]
-TopologyArgument = Annotated[str, typer.Argument(metavar="TOPOLOGY", autocompletion=completing.topologies)]
+TopologyArgument = Annotated[str, typer.Argument(metavar="TOPOLOGY", autocompletion=completion.topologies)]
 DepotArgument = Annotated[
     str,
-    typer.Argument(metavar="DEPOT", help="Such as words; with or without its *.", autocompletion=completing.depots),
+    typer.Argument(metavar="DEPOT", help="Such as words; with or without its *.", autocompletion=completion.depots),
 ]
 PStateArgument = Annotated[
     str,
-    typer.Argument(metavar="PSTATE", help="Such as counts; with or without its $$.", autocompletion=completing.pstates),
+    typer.Argument(metavar="PSTATE", help="Such as counts; with or without its $$.", autocompletion=completion.pstates),
 ]
 ClassArgument = Annotated[str, typer.Argument(metavar="MODULE:CLASS", help="Python module (or file.py) and class.")]
 
@@ -164,7 +164,7 @@ def client_of(store: ObjectStore, module: str, code: str) -> ModuleClient:
     """A client of a module, with its code if the caller named it."""
     client = ModuleClient(store, module)
     if code:
-        from tidemill.api.recording import record_module
+        from tidemill.api.declaration import record_module
 
         declaration = record_module(load_module(code))
         if declaration.name != module:
