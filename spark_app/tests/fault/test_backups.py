@@ -5,119 +5,34 @@ from __future__ import annotations
 import json
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path as Folder
 from typing import Any, cast
 
 import pytest
+from backup_site import LARGE, MODULE, Site, nothing, words
 from typer.testing import CliRunner
 
-from tidemill import Agg, CompoundAgg, Depot, InProcessCluster, LaunchConfig, Module, Ops, Path, PState
+from tidemill import InProcessCluster, Path
 from tidemill.cli.backup import _check_apart
 from tidemill.cli.main import app
 from tidemill.depot.log import DepotLog
 from tidemill.depot.retention import RollingLimits, roll
-from tidemill.journal.clock import ManualClock
 from tidemill.journal.commit_log import CommitLog
 from tidemill.journal.definition_log import DefinitionLog
 from tidemill.leader.backup import BackupRun
-from tidemill.leader.backup_folder import Backup, BackupFolder
-from tidemill.leader.backup_turn import BackupTurn
+from tidemill.leader.backup_folder import BackupFolder
 from tidemill.leader.check import check_module
 from tidemill.leader.collection import collect
 from tidemill.leader.restore import At, needed_objects, plan_restore, restore
 from tidemill.store import incarnations
-from tidemill.store.lease import TTL_MILLIS, lease_for
 from tidemill.store.objects import ObjectStore
 from tidemill.store.urls import connect, forget_stores, open_store
-from tidemill.tables.stored_parts import part_loader
 from tidemill.testing.faulty_store import Crash, FaultPlan, FaultyObjectStore
 from tidemill.testing.memory_store import MemoryStore
-from tidemill.values.errors import (
-    BadInput,
-    CorruptState,
-    StoreRestored,
-    StoreUnavailable,
-    TidemillError,
-    UnknownName,
-)
-
-MODULE = "Counted"
-LARGE = 400
-
-
-class Counted(Module):
-    """Two topologies that read the same depot, with small and large microbatches."""
-
-    def define(self, setup: Any, topologies: Any) -> None:
-        setup.declare_depot("*words", Depot.hash_by(Ops.IDENTITY))
-        for name, pstate in (("first", "$$first"), ("second", "$$second")):
-            mb = topologies.microbatch(name)
-            mb.pstate(pstate, PState.map_schema(str, int))
-            (mb.source("*words").out("*microbatch").explode_microbatch("*microbatch").out("*word")
-               .compound_agg(pstate, CompoundAgg.map("*word", Agg.count())))  # fmt: skip
-
-
-def nothing(key: str, copied: object) -> None:
-    pass
-
-
-class Site:
-    """A store and a folder of backups."""
-
-    def __init__(self, url: str, backups: str) -> None:
-        self.url, self.backups = url, backups
-        self.appended: list[str] = []
-        self.now_ms = 1_000
-
-    def running(self) -> InProcessCluster:
-        forget_stores()
-        part_loader.cache_clear()
-        cluster = InProcessCluster.create("local", store=self.url)
-        cluster.launch_module(Counted(), LaunchConfig(2, 2))
-        return cluster
-
-    def append(self, cluster: InProcessCluster, *words: str) -> None:
-        cluster.cluster_depot(MODULE, "*words").append_many(list(words))
-        self.appended += words
-
-    def wait(self, cluster: InProcessCluster) -> None:
-        for topology in ("first", "second"):
-            cluster.wait_for_microbatch_processed_count(MODULE, topology, len(self.appended))
-
-    def counts(self, cluster: InProcessCluster) -> dict[str, int]:
-        handles = [cluster.cluster_pstate(MODULE, name) for name in ("$$first", "$$second")]
-        first, second = ({w: handle.select_one(Path.key(w)) for w in set(self.appended)} for handle in handles)
-        assert first == second
-        return first
-
-    @property
-    def truth(self) -> dict[str, int]:
-        return {word: self.appended.count(word) for word in set(self.appended)}
-
-    @property
-    def folder(self) -> BackupFolder:
-        return BackupFolder(connect(self.backups))
-
-    def save(self, store: ObjectStore | None = None, folder: BackupFolder | None = None) -> Backup:
-        self.now_ms += 1
-        forget_stores()
-        return BackupRun(store or open_store(self.url), folder or self.folder, self.now_ms, nothing).take()
-
-    def bring_back(
-        self, at: At | None = None, *, replaces: bool = True, opener: Callable[[str], ObjectStore] = connect
-    ) -> None:
-        plan = plan_restore(self.folder, at=at)
-        restore(plan, self.folder, self.url, replaces=replaces, now_ms=1, tell=nothing, opener=opener)
-
-    def lose(self) -> None:
-        """The store is gone."""
-        base = connect(self.url)
-        for key in list(base.list("")):
-            base.delete(key)
-        forget_stores()
+from tidemill.values.errors import BadInput, CorruptState, StoreRestored, TidemillError, UnknownName
 
 
 @pytest.fixture
@@ -131,10 +46,6 @@ def site(store_url: str, tmp_path: Folder) -> Site:
 @pytest.fixture
 def local(tmp_path: Folder) -> Site:
     return Site((tmp_path / "store").as_uri(), (tmp_path / "backups").as_uri())
-
-
-def words(count: int, name: str = "w") -> list[str]:
-    return [f"{name}{i}" for i in range(count)]
 
 
 def test_results_equal_the_truth_when_a_lost_store_is_brought_back(site: Site) -> None:
@@ -605,124 +516,6 @@ def test_a_backup_that_is_deleted_meanwhile_is_left_out_when_backups_are_listed(
         made = local.save()
     monkeypatch.setattr(BackupFolder, "ids", lambda self: ["gone", made.id])
     assert [backup.id for backup in local.folder.all()] == [made.id]
-
-
-# --- one at a time ---------------------------------------------------------------------------------------------------
-
-
-def test_a_second_backup_is_refused_when_one_is_under_way(local: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else it could delete, as what no backup needs, what the first one has copied and nothing names yet."""
-    with local.running() as cluster:
-        for number in range(2):
-            local.append(cluster, f"w{number}")
-            local.wait(cluster)
-            first = local.save()
-        local.append(cluster, "new")
-        local.wait(cluster)
-        real, refused = BackupFolder.add, []
-
-        def add_while_others_try(self: BackupFolder, backup: Backup) -> None:
-            for other in (local.save, lambda: local.folder.forget(backup.url, 1)):
-                with pytest.raises(StoreUnavailable, match=r"makes or deletes backups in .*backups \(.*try again"):
-                    other()
-                refused.append(other)
-            real(self, backup)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(BackupFolder, "add", add_while_others_try)
-            local.save()
-    assert len(refused) == 2
-    assert local.folder.forget(first.url, 1) == 2
-    local.lose()
-    local.bring_back()
-
-
-def test_a_killed_backup_holds_nobody_up_for_long_when_backups_are_in_a_bucket() -> None:
-    bucket, clock = MemoryStore(), ManualClock()
-    killed = lease_for(bucket, "lease", lambda: int(clock.monotonic_ms()))
-    assert killed.try_acquire()
-    begun = clock.monotonic_ms()
-    with BackupTurn(bucket, clock).taken():
-        assert TTL_MILLIS <= clock.monotonic_ms() - begun < TTL_MILLIS + 1_000
-    with BackupTurn(bucket, clock).taken():  # it was given up
-        assert clock.monotonic_ms() - begun < TTL_MILLIS + 1_000
-
-
-def test_a_backup_is_refused_when_the_holder_of_a_bucket_goes_on() -> None:
-    bucket, clock = MemoryStore(), ManualClock()
-    holder = lease_for(bucket, "lease", lambda: int(clock.monotonic_ms()))
-
-    class Renewing(ManualClock):
-        def wait(self, event: threading.Event, timeout_ms: float) -> bool:
-            holder.try_acquire()
-            clock.advance(timeout_ms)
-            return super().wait(event, timeout_ms)
-
-    assert holder.try_acquire()
-    with pytest.raises(StoreUnavailable, match="try again when it is done"), BackupTurn(bucket, Renewing()).taken():
-        pass
-
-
-def test_a_turn_stays_lost_when_the_clock_stood_still_while_others_had_theirs() -> None:
-    """As that of a machine that is stopped or moved: what was saved then named what others had deleted."""
-    bucket, ours, theirs = MemoryStore(), ManualClock(), ManualClock()
-    with BackupTurn(bucket, ours).taken() as mine:
-        mine.check()
-        with BackupTurn(bucket, theirs).taken() as others:
-            with pytest.raises(StoreUnavailable, match="was away for so long"):
-                mine.check()
-            others.check()
-        mine._renew(FewLooks(3))
-        with pytest.raises(StoreUnavailable, match="was away for so long"):
-            mine.check()
-
-
-class FewLooks(threading.Event):
-    """Not set for so many looks, and never waits."""
-
-    def __init__(self, left: int) -> None:
-        super().__init__()
-        self.left = left
-
-    def wait(self, timeout: float | None = None) -> bool:
-        self.left -= 1
-        return self.left < 0
-
-
-def test_the_newest_backup_is_the_one_that_was_made_last_when_clocks_differ(local: Site) -> None:
-    """One that was made by a clock which was ahead stood above it: `--keep 1` deleted it, and older data came back."""
-    with local.running() as cluster:
-        local.append(cluster, "w")
-        local.wait(cluster)
-        local.now_ms = 9_000
-        local.save()
-        local.append(cluster, "v")
-        local.wait(cluster)
-        local.now_ms = 1_000
-        made = local.save()
-    assert local.folder.forget(made.url, 1) == 1
-    assert local.folder.ids() == [made.id]
-    local.lose()
-    local.bring_back()
-    with local.running() as cluster:
-        assert local.counts(cluster) == local.truth
-
-
-def test_a_process_that_slept_deletes_and_saves_nothing_when_its_turn_is_over(local: Site) -> None:
-    bucket, clock = MemoryStore(), ManualClock()
-    with local.running() as cluster:
-        local.append(cluster, "w")
-        local.wait(cluster)
-    saved = [local.save(folder=BackupFolder(bucket)) for _ in range(2)][-1]
-    before = set(bucket.objects)
-    folder = BackupFolder(bucket)
-    with BackupTurn(bucket, clock).taken() as folder._turn:
-        clock.advance(TTL_MILLIS)
-        for late in (lambda: folder.add(replace(saved, id="late")), lambda: folder.forget(saved.url, 1)):
-            with pytest.raises(StoreUnavailable, match="was away for so long"):
-                late()
-    assert {key for key in before if not key.startswith("lease/")} <= set(bucket.objects)
-    assert "late" not in folder.ids()
 
 
 # --- the command line ------------------------------------------------------------------------------------------------

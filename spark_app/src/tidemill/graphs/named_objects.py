@@ -30,7 +30,7 @@ def named_objects(content: bytes) -> dict[str, list[Named]]:
         CorruptState: it has not the keys.
     """
     found: dict[str, list[Named]] = {key: [] for key in names_of(content)}
-    reader = _Reader(io.BytesIO(content[content.index(b"\n") + 1 :]))
+    reader = _NamedReader(io.BytesIO(content[content.index(b"\n") + 1 :]))
     with suppress(Exception):  # a state may be pickled in a way that only its own classes understand: no damage is that
         reader.load()
     for each in dict.fromkeys(reader.found):
@@ -71,7 +71,7 @@ class _Note:
         self.found.append(self.kind(**state))
 
 
-class _Reader(pickle.Unpickler):
+class _NamedReader(pickle.Unpickler):
     def __init__(self, buffer: io.BytesIO) -> None:
         super().__init__(buffer)
         self.found: list[Named] = []
