@@ -207,7 +207,7 @@ def range_of_fewer_than_none(setup: Any, topologies: Any) -> None:
 
 @expect("The option include_end of sorted_map_range is True or False, not '*v'.")
 def end_that_a_variable_includes(setup: Any, topologies: Any) -> None:
-    path = Path.sorted_map_range("a", "c", include_end="*v")  # type: ignore[arg-type]  # <- fault
+    path = Path.sorted_map_range("a", "c", include_end="*v")  # type: ignore[arg-type]  # no truth value, on purpose  # <- fault
     records(setup, topologies).local_select("$$counts", path).out("*c")
 
 
