@@ -20,7 +20,7 @@ if [ ! -x "$binary" ]; then
     echo "Building MinIO from its Go module (some minutes, once) ..." >&2
     build="$(mktemp -d "$cache/build-XXXXXX")"
     trap 'rm -rf "$build"' EXIT
-    GOBIN="$build" CGO_ENABLED=0 "$go" install -trimpath -ldflags "-s -w" "github.com/minio/minio@$version" >&2
+    GOBIN="$build" CGO_ENABLED=0 GOGC="${GOGC:-400}" "$go" install -trimpath -ldflags "-s -w" "github.com/minio/minio@$version" >&2
     mv "$build/minio" "$binary" # in one step, so that two builds at once cannot leave half a binary
 fi
 echo "$binary"
