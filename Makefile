@@ -40,12 +40,14 @@ test: setup ## all tests (real Spark, a real MinIO server, a real Apache Kafka b
 	@bash scripts/minio.sh >/dev/null
 	@sh scripts/chromium.sh >/dev/null
 	@bash scripts/kafka.sh >/dev/null
+	@$(PY) scripts/class_archive.py >/dev/null
 	TMPDIR=$(TEST_TMP) $(PY) $(PYTEST)
 
 coverage: setup ## all tests, and how much of the code they run; fails below COVERAGE_MIN percent; TESTS= names some only
 	@bash scripts/minio.sh >/dev/null
 	@sh scripts/chromium.sh >/dev/null
 	@bash scripts/kafka.sh >/dev/null
+	@$(PY) scripts/class_archive.py >/dev/null
 	$(PY) -m coverage erase
 	TMPDIR=$(TEST_TMP) $(PY) -m coverage run $(PYTEST) $(TESTS)
 	$(PY) -m coverage combine --quiet

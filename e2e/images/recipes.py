@@ -66,7 +66,7 @@ def _counts(tag: str) -> Recipe:
 RECIPES = {
     recipe.name: recipe
     for recipe in (
-        _of_ours("runner", *LIBRARY),
+        _of_ours("runner", "scripts/class_archive.py", *LIBRARY),
         _of_ours("gateway", *LIBRARY),
         _of_ours("operator", "operator"),
         Recipe(

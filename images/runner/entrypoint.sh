@@ -22,8 +22,21 @@ java_options() {
     env -0 | grep -z '^SPARK_JAVA_OPT_[0-9]*=' | sort -z -t _ -k 4 -n | sed -z 's/^[^=]*=//' || true
 }
 
+# Options and class path of an executor's JVM. It takes the archive of Spark's classes only where its jars come first, in this
+# order (tidemill.spark.class_archive); with a class path of the user, which must come before, the archive stays unused.
+archive="" first=""
+find_archive() {
+    local home jars LC_ALL=C
+    home="$(readlink -f "$SPARK_HOME")"
+    [ -z "${HADOOP_CONF_DIR:-}${SPARK_CLASSPATH:-}" ] && [ -r "$home/classes.jsa" ] && [ ! "$home/jars" -nt "$home/classes.jsa" ] ||
+        return 0
+    archive="-XX:SharedArchiveFile=$home/classes.jsa"
+    jars=("$home"/jars/*.jar)
+    first="$(IFS=: && echo "${jars[*]}"):"
+}
+
 classpath() {
-    local path="${SPARK_CONF_DIR:-$SPARK_HOME/conf}:${HADOOP_CONF_DIR:+$HADOOP_CONF_DIR:}"
+    local path="$first${SPARK_CONF_DIR:-$SPARK_HOME/conf}:${HADOOP_CONF_DIR:+$HADOOP_CONF_DIR:}"
     echo "$path${SPARK_CLASSPATH:+$SPARK_CLASSPATH:}$SPARK_HOME/jars/*${SPARK_EXTRA_CLASSPATH:+:$SPARK_EXTRA_CLASSPATH}:$PWD"
 }
 
@@ -39,7 +52,8 @@ driver)
 executor)
     shift
     mapfile -d '' -t options < <(java_options)
-    exec "${JAVA_HOME:-/opt/java}/bin/java" "${options[@]}" \
+    find_archive
+    exec "${JAVA_HOME:-/opt/java}/bin/java" "${options[@]}" ${archive:+"$archive"} \
         "-Xms$SPARK_EXECUTOR_MEMORY" "-Xmx$SPARK_EXECUTOR_MEMORY" \
         -cp "$(classpath)${SPARK_DIST_CLASSPATH:+:$SPARK_DIST_CLASSPATH}" \
         org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend \

@@ -180,3 +180,16 @@ def test_key_changes_when_a_byte_changes_that_reaches_the_image(
     (tmp_path / "code/__pycache__/b.pyc").write_text("compiled")
     assert len(set(seen)) == 4
     assert recipe.key("base") == seen[-1]
+
+
+def test_java_takes_the_class_archive_when_a_driver_of_the_image_names_it() -> None:
+    script = """
+import subprocess
+from tidemill.spark.class_archive import archived
+conf = archived({}, ("driver",))
+path, options = conf["spark.driver.extraClassPath"], conf["spark.driver.extraJavaOptions"].split()
+command = ["/opt/java/bin/java", "-Xshare:on", "-XX:+UseParallelGC", *options, "-cp", f"{path}:/work", "-version"]
+raise SystemExit(subprocess.run(command).returncode)
+"""
+    done = sandbox.run(RUNNER, ["python", "-c", script])
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -119,6 +119,38 @@ def test_classpath_is_conf_jars_and_here_when_nothing_else_is_set(machine: Machi
     assert called[called.index("-cp") + 1] == f"{spark}/conf:{spark}/jars/*:{machine.folder}"
 
 
+def test_executor_uses_the_class_archive_when_the_image_has_one(machine: Machine) -> None:
+    home = machine.folder / "spark"
+    names = ("b.jar", "B.jar", "a_c.jar", "a-b.jar")
+    (home / "jars").mkdir()
+    for name in names:
+        (home / "jars" / name).touch()
+    (home / "classes.jsa").touch()
+    machine.run("executor", **EXECUTOR, SPARK_JAVA_OPT_0="-Da=b", LC_ALL="en_US.UTF-8")
+    called = machine.called()
+    assert called[1:3] == ["-Da=b", f"-XX:SharedArchiveFile={home}/classes.jsa"]
+    jars = ":".join(str(home / "jars" / name) for name in sorted(names))
+    assert called[called.index("-cp") + 1] == f"{jars}:{home}/conf:{home}/jars/*:{machine.folder}"
+
+
+def test_archive_stays_unused_when_jars_came_after_it(machine: Machine) -> None:
+    home = machine.folder / "spark"
+    (home / "classes.jsa").touch()
+    os.utime(home / "classes.jsa", (1, 1))
+    (home / "jars").mkdir()
+    machine.run("executor", **EXECUTOR)
+    assert not [part for part in machine.called() if "SharedArchiveFile" in part]
+
+
+@pytest.mark.parametrize("variable", ["SPARK_CLASSPATH", "HADOOP_CONF_DIR"])
+def test_archive_stays_unused_when_a_class_path_of_the_user_comes_first(machine: Machine, variable: str) -> None:
+    (machine.folder / "spark/classes.jsa").touch()
+    machine.run("executor", **EXECUTOR, **{variable: "/mine"})
+    called = machine.called()
+    assert not [part for part in called if "SharedArchiveFile" in part]
+    assert "/mine" in called[called.index("-cp") + 1].split(":")
+
+
 def test_executor_fails_and_names_the_variable_when_spark_did_not_set_it(machine: Machine) -> None:
     without = {name: value for name, value in EXECUTOR.items() if name != "SPARK_DRIVER_URL"}
     done = machine.run("executor", **without)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tidemill.spark.class_archive import archived
 from tidemill.spark.on_kubernetes import OnKubernetes, kubernetes_conf
 from tidemill.values.errors import BadInput
 from tidemill.values.ids import nonce
@@ -75,7 +76,9 @@ def spark_conf(settings: SparkSettings, folder: Path) -> dict[str, str]:
         conf |= _LOCAL
     if settings.kubernetes is not None:
         conf |= kubernetes_conf(settings.kubernetes, nonce()[:6])
-    return conf | dict(settings.extra)
+    conf |= settings.extra
+    # In a pod it is the image's entrypoint that knows the executor's class path.
+    return conf | archived(conf, ("driver",) if settings.kubernetes is not None else ("driver", "executor"))
 
 
 def check_extra(extra: Mapping[str, str]) -> None:
