@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,14 @@ import pytest
 from graph_executors import Count, Join, Killed, Pass, results
 
 from tidemill import Dataset, Executor, Fenced, TaskGraph, UnknownName, UserCodeError
-from tidemill.graphs import checkpoints, run
+from tidemill.graphs import checkpoints, run, run_log
 from tidemill.graphs.inputs.csv_input import CsvInput
 from tidemill.graphs.run_log import RunLog
 from tidemill.graphs.saved_graphs import check_graphs
 from tidemill.store.local import LocalStore
+from tidemill.store.log import Log
 from tidemill.store.urls import open_store
+from tidemill.values.errors import StoreUnavailable
 
 ROWS = 120
 
@@ -168,6 +171,32 @@ def test_a_graph_goes_on_when_it_failed_and_the_cause_is_gone(sources: Path, tmp
     assert again.datasets()[1].to_polars()["a"].sort().to_list() == list(range(ROWS))
     with pytest.raises(UnknownName):
         TaskGraph.resume("job", tmp_path / "store")
+
+
+def test_a_graph_goes_on_when_the_store_did_not_take_an_entry(sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The entry that tells the failure comes into its place: what it names must be there."""
+    monkeypatch.setattr(run_log, "Log", partial(Log, patience=()))
+    graph, *clean = joined(sources, sources / "clean", 1, 500)
+    graph.run()
+    entries = RunLog(open_store(str(sources / "clean")), "job").all()
+    create = LocalStore.create
+    for number in range(1, len(entries) + 1):
+        folder, refused = sources / "stores" / f"{number}", list[str]()
+
+        def refuse(store: LocalStore, key: str, data: Any, number: int = number, refused: list[str] = refused) -> None:
+            if key.endswith(f"/log/{number:020d}.json") and not refused:
+                refused.append(key)
+                raise StoreUnavailable("the disk is full")
+            create(store, key, data)
+
+        graph, *found = joined(sources, folder, 1, 500)
+        with monkeypatch.context() as patch, pytest.raises(StoreUnavailable, match="the disk is full"):
+            patch.setattr(LocalStore, "create", refuse)
+            graph.run()
+        assert check_graphs(open_store(str(folder)))[1] == []
+        joined(sources, folder, 1, 500)[0].run()
+        assert results(*found) == results(*clean), number
+    assert [entry.kind for entry in entries].count("checkpoint") > 1
 
 
 @pytest.mark.s3

@@ -20,6 +20,7 @@ from tidemill import (
 )
 from tidemill.clients.depot import DepotHandle
 from tidemill.graphs import run
+from tidemill.graphs.depot_output import DepotOutput
 
 
 class Guarded(Module):
@@ -88,8 +89,12 @@ def test_a_graph_goes_on_when_an_update_let_a_depot_take_what_a_checkpoint_has(
     with monkeypatch.context() as unchecked, pytest.raises(RecordRefused):
         unchecked.setattr(DepotHandle, "check", lambda *_: None)  # as older versions, and where the depot took it then
         naming(store, 7).run()
-    with pytest.raises(RecordRefused, match="update the depot's module so that it takes it"):
-        TaskGraph.resume("naming", store).run()
+    closed: list[DepotOutput] = []
+    with monkeypatch.context() as watched:
+        watched.setattr(DepotOutput, "close", lambda output: closed.append(output))
+        with pytest.raises(RecordRefused, match="update the depot's module so that it takes it"):
+            TaskGraph.resume("naming", store).run()
+    assert len(closed) == 1
 
     with InProcessCluster.create(store=store) as cluster:
         cluster.launch_module(Guarded(), LaunchConfig(4, 2))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias
 
@@ -139,6 +140,10 @@ class GraphRun:
             UserCodeError: a function of the graph raised; the run can be resumed from its last checkpoint.
             Fenced: another process resumed it.
         """
+        with closing(self._output):  # also where what a checkpoint has for a depot is refused, before the first wave
+            return self._run()
+
+    def _run(self) -> RunEntry:
         newest = self._last = self._log.newest()
         if newest is not None and newest.kind == "finish":
             if newest.program and self._store.exists(newest.program):  # deleted last: where it is gone all is published
@@ -166,8 +171,6 @@ class GraphRun:
             self._append("fail", text=str(error)[:2000])
             self._clean(left)
             raise
-        finally:
-            self._output.close()
         return self._finish(self.waves)
 
     def _known(self, newest: RunEntry | None) -> list[NodeRecord]:
@@ -249,8 +252,9 @@ class GraphRun:
         content, frames = self._dumped(waves)
         key = f"{self._folder}/checkpoints/{waves.wave:08d}-{nonce()}"
         self._store.create(key, sealed(key, content))
+        entry = self._append(kind, checkpoint=key)
+        # Not before: where the entry was not written, the one that tells the failure names the checkpoint that counts.
         self._checkpoint, self._checkpoint_wave = key, waves.wave
-        entry = self._append(kind)
         before, self._kept = self._kept, [key, *frames, *self._placement.named(waves)]
         for each in set(before) - set(self._kept):
             self._store.delete(each)
