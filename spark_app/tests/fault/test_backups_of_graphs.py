@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from typer.testing import CliRunner
 from tidemill import Dataset, Depot, InProcessCluster, LaunchConfig, Module, Ops, StoreRestored, TaskGraph
 from tidemill.cli.main import app
 from tidemill.graphs import checkpoints, dataset_writer, run
+from tidemill.graphs.run_log import forget_run
 from tidemill.graphs.saved_graphs import check_graphs, saved_parts
 from tidemill.leader.backup import BackupRun
 from tidemill.leader.backup_folder import BackupFolder
@@ -100,6 +102,33 @@ def test_only_new_objects_are_copied_when_a_store_is_saved_again(tmp_path: Path)
     told("datasets", "delete", "first-1", "--yes", "--store", store)
     assert "first-1" not in told("backup", target, "--store", store, "--keep", 1)["datasets"]
     assert not list((target / "stores").rglob("first-1/*"))
+
+
+def test_both_runs_are_saved_when_an_id_that_was_free_is_given_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, target = tmp_path / "store", tmp_path / "backups"
+    expected, saved = [], []
+    for begin in (0, 1000):
+        frames = [pl.DataFrame({"k": [1] * 30, "v": range(begin, begin + 30)}), *FRAMES]
+        monkeypatch.setattr(sys.modules[__name__], "FRAMES", frames)
+        graph, *made = job(store)
+        graph.run()
+        expected.append(results(*made))
+        saved += [told("backup", target, "--store", store)["id"] for _ in range(2)]
+        for each in made:
+            told("datasets", "delete", each.id, "--yes", "--store", store)
+        assert forget_run(connect(str(store)), "job")
+        told("backup", target, "--store", store)
+    assert expected[0] != expected[1]
+
+    for number, backup in enumerate(saved):
+        copy = tmp_path / f"copy{number}"
+        told("restore", target, "--store", copy, "--backup", backup)
+        assert told("check", "--store", copy)["findings"] == []
+        assert results(*(Dataset(str(copy), each.id) for each in made)) == expected[number // 2]
+    told("backup", target, "--store", store, "--keep", 1)
+    assert not [path for path in (target / "stores").rglob("*") if path.is_file() and "/job" in f"{path}"]
 
 
 def test_a_graph_goes_on_from_each_backup_that_was_made_while_it_ran(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from tidemill.journal.definition_log import DefinitionLog, modules_of
 from tidemill.journal.entries import SEGMENTS_MAX, Entry
 from tidemill.journal.settlements import SettlementLog, quarantine_prefix
 from tidemill.journal.snapshot import Part, checksum_of
-from tidemill.leader.backup_folder import Backup, BackupFolder, SavedTopology, other_history
+from tidemill.leader.backup_folder import RECORD, Backup, BackupFolder, SavedTopology, is_given_again, other_history
 from tidemill.leader.collection import inline_entries
 from tidemill.leader.deletions import Deletions
 from tidemill.leader.readers import FOLDER as READERS
@@ -164,7 +164,8 @@ class BackupRun:
         saved_before = (found for found in self._folder.each() if isinstance(found, Backup))
         before = next((backup for backup in saved_before if backup.store == self._id), None)
         if before is not None:
-            self._known = dict(before.objects)
+            # A record of a Dataset may be another one by now, and costs one read.
+            self._known = {key: saved for key, saved in before.objects.items() if not key.endswith(RECORD)}
             self._check_history(before)
         beside = self._repeated("What task graphs keep", self._save_beside)
         saved: dict[str, _Module] = {}
@@ -184,13 +185,17 @@ class BackupRun:
         return backup
 
     def _check_history(self, before: Backup) -> None:
-        """A log that was put back by hand and went on has other entries under the numbers that were saved."""
+        """A log that was put back by hand and went on has other entries under the numbers that were saved. So has that
+        of a run whose ID was free and was given again: nothing of it is known then.
+        """
         for prefix in before.logs:
             saved = {key for key in self._known if key.startswith(f"{prefix}/")}
             there = saved.intersection(self._store.list(prefix))
             key = max(there, default=None)
             if key is not None and checksum_of(self._store.get(key)) != self._known[key][1]:
-                raise other_history(self._folder.store.url, key)
+                if not is_given_again(key):
+                    raise other_history(self._folder.store.url, key)
+                self._known = {each: sizes for each, sizes in self._known.items() if each not in saved}
 
     def _groups(self, names: Sequence[str]) -> list[list[str]]:
         """Modules that mirror each other in this store, in groups."""

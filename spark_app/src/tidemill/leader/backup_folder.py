@@ -2,13 +2,14 @@
 
 backups/<time>-<nonce>.json      a backup: all objects that it needs, with sizes and checksums; written last
 stores/<store id>/<key>          copies of objects, under the keys that they have in the store
+stores/<store id>/<key>@<checksum>  the same of one whose key was given again: an ID of a run that was free
 lease/                           who makes or deletes backups now (`leader.backup_turn`)
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
@@ -24,7 +25,7 @@ from tidemill.values.stored import Stored
 _FOLDER: Final = "backups"
 _STORES: Final = "stores"
 _DATASETS: Final = f"{RESERVED}/datasets/"
-_RECORD: Final = "/dataset.json"
+RECORD: Final = "/dataset.json"
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class Backup(Stored):
     def datasets(self) -> list[str]:
         """The Datasets among its objects."""
         names = (key.removeprefix(_DATASETS) for key in self.objects if key.startswith(_DATASETS))
-        return sorted(name.removesuffix(_RECORD) for name in names if name.endswith(_RECORD))
+        return sorted(name.removesuffix(RECORD) for name in names if name.endswith(RECORD))
 
     @property
     def bytes(self) -> int:
@@ -181,8 +182,17 @@ class BackupFolder:
         try:
             self.store.create(_place(store, key), content)
         except AlreadyExists:
-            if self.store.get(_place(store, key)) != bytes(content):
+            if self.store.get(_place(store, key)) == bytes(content):
+                return False
+            if not is_given_again(key):
                 raise other_history(self.store.url, key) from None
+            return self._put_beside(_place_beside(store, key, checksum_of(content)), content)
+        return True
+
+    def _put_beside(self, place: str, content: Buffer) -> bool:
+        try:
+            self.store.create(place, content)
+        except AlreadyExists:
             return False
         return True
 
@@ -192,14 +202,14 @@ class BackupFolder:
         Raises:
             CorruptState: it is not there, or is not what was saved.
         """
-        place = _place(backup.store, key)
-        try:
-            content = self.store.get(place)
-        except NotFound as error:
-            raise CorruptState(f"{place} of the backups in {self.store.url} is missing.", key=place) from error
-        if (len(content), checksum_of(content)) != tuple(backup.objects[key]):
-            raise CorruptState(f"{place} of the backups in {self.store.url} is not what was saved.", key=place)
-        return content
+        places, found = _places(backup, key), False
+        for place in places:
+            with suppress(NotFound):
+                content, found = self.store.get(place), True
+                if (len(content), checksum_of(content)) == tuple(backup.objects[key]):
+                    return content
+        what = "is not what was saved" if found else "is missing"
+        raise CorruptState(f"{places[0]} of the backups in {self.store.url} {what}.", key=places[0])
 
     def forget(self, url: str, keep: int) -> int:
         """Delete all but the newest `keep` backups of a store, and the objects that nothing else needs; how many.
@@ -220,7 +230,8 @@ class BackupFolder:
         for backup in dropped:
             turn.check()
             self.store.delete(_key(backup.id))
-        needed = {_place(each.store, key) for each in backups if each.id not in gone for key in each.objects}
+        kept = (each for each in backups if each.id not in gone)
+        needed = {place for each in kept for key in each.objects for place in _places(each, key)}
         # Of all copies of stores: what a deletion that was killed left may be of one that has no backups any more.
         for key in self.store.list(_STORES) if dropped else ():
             if key not in needed:
@@ -239,8 +250,23 @@ def _key(backup_id: str) -> str:
     return f"{_FOLDER}/{backup_id}{SUFFIX}"
 
 
+def is_given_again(key: str) -> bool:
+    """Whether a key may get another object after its own was deleted: those of task graphs may, with their IDs."""
+    return key.startswith(f"{RESERVED}/")
+
+
 def _place(store: str, key: str) -> str:
     return f"{_STORES}/{store}/{key}"
+
+
+def _place_beside(store: str, key: str, checksum: str) -> str:
+    return f"{_place(store, key)}@{checksum}"
+
+
+def _places(backup: Backup, key: str) -> list[str]:
+    """Where an object of a backup may be."""
+    place = _place(backup.store, key)
+    return [place, _place_beside(backup.store, key, backup.objects[key][1])] if is_given_again(key) else [place]
 
 
 def about(backup: Backup) -> dict[str, Any]:
