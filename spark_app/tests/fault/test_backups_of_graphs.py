@@ -16,7 +16,8 @@ from typer.testing import CliRunner
 from tidemill import Dataset, Depot, InProcessCluster, LaunchConfig, Module, Ops, StoreRestored, TaskGraph
 from tidemill.cli.main import app
 from tidemill.graphs import checkpoints, dataset_writer, run
-from tidemill.graphs.run_log import forget_run
+from tidemill.graphs.dataset_readers import delete_dataset
+from tidemill.graphs.run_log import RunLog, forget_run
 from tidemill.graphs.saved_graphs import check_graphs, saved_parts
 from tidemill.leader.backup import BackupRun
 from tidemill.leader.backup_folder import BackupFolder
@@ -129,6 +130,32 @@ def test_both_runs_are_saved_when_an_id_that_was_free_is_given_again(
         assert results(*(Dataset(str(copy), each.id) for each in made)) == expected[number // 2]
     told("backup", target, "--store", store, "--keep", 1)
     assert not [path for path in (target / "stores").rglob("*") if path.is_file() and "/job" in f"{path}"]
+
+
+@pytest.mark.parametrize("was_saved", [False, True])
+def test_a_whole_run_is_saved_when_its_id_is_given_again_meanwhile(tmp_path: Path, was_saved: bool) -> None:
+    url, folder = str(tmp_path / "store"), BackupFolder(connect(str(tmp_path / "backups")))
+    job(url)[0].run()
+    store, left = connect(url), [1]
+    if was_saved:
+        BackupRun(store, folder, 1, lambda *_: None, saved_parts).take()
+
+    def overtaken(store: Any) -> Any:
+        for part in saved_parts(store):
+            if part.log and left:
+                left.clear()
+                for each in ("job-1", "job-2"):
+                    delete_dataset(store, each)
+                forget_run(store, "job")
+                killed_at(job(url)[0], 5)
+            yield part
+
+    backup = BackupRun(store, folder, 2, lambda *_: None, overtaken).take()
+    copy = connect(str(tmp_path / "copy"))
+    for key in backup.objects:
+        copy.create(key, folder.get(backup, key))
+    assert RunLog(copy, "job").newest() == RunLog(store, "job").newest()
+    assert check_graphs(copy) == (0, [])
 
 
 def test_a_graph_goes_on_from_each_backup_that_was_made_while_it_ran(tmp_path: Path) -> None:

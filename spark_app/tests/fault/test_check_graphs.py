@@ -22,7 +22,7 @@ from tidemill.graphs.checkpoints import FrameStore
 from tidemill.graphs.dataset import DatasetObject
 from tidemill.graphs.dataset_readers import delete_dataset
 from tidemill.graphs.named_objects import named_objects
-from tidemill.graphs.run_log import FOLDER, RunEntry, RunLog
+from tidemill.graphs.run_log import FOLDER, RunEntry, RunLog, forget_run
 from tidemill.graphs.saved_graphs import check_graphs, saved_parts
 from tidemill.graphs.sealed import sealed
 from tidemill.graphs.spark_channels import StoredPart, _StepObject
@@ -309,3 +309,38 @@ def test_keys_are_known_when_a_state_is_pickled_in_a_way_that_only_its_class_und
     content, _ = FrameStore(MemoryStore(), "f").dump(DatasetObject("d", 1, 2, 3, "c"), ["k"])
     assert named_objects(content[:-1] + b"\x82\xfe.") == {"d": [DatasetObject("d", 1, 2, 3, "c")], "k": []}
     assert named_objects(b'["k"]\n') == {"k": []}
+
+
+# --- runs that end and are forgotten meanwhile -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_again", [False, True])
+def test_nothing_is_told_when_a_run_is_forgotten_while_it_is_checked(tmp_path: Path, is_again: bool) -> None:
+    store, seen = killed(tmp_path), list[str]()
+
+    def forget(verb: str, key: str) -> None:
+        if verb == "get" and "/checkpoints/" in key and not seen:
+            seen.append(key)
+            job(tmp_path)[0].run()
+            delete_dataset(store, "job-1")
+            assert forget_run(store, "job")
+            if is_again:
+                killed(tmp_path, at_wave=3)
+
+    assert texts(FaultyObjectStore(store, FaultPlan(before=forget))) == []
+    assert seen
+
+
+def test_nothing_is_told_when_what_waited_is_seen_and_deleted_while_it_is_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, seen = killed_at_its_end(tmp_path, monkeypatch), list[str]()
+
+    def delete(verb: str, key: str) -> None:
+        if verb == "get" and key.endswith(".parquet") and not seen:
+            seen.append(key)
+            job(tmp_path)[0].run()
+            delete_dataset(store, "job-1")
+
+    assert texts(FaultyObjectStore(store, FaultPlan(before=delete))) == []
+    assert seen

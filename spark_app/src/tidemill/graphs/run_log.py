@@ -98,6 +98,13 @@ class RunLog:
         head = self.head()
         return None if head is None else head[1]
 
+    def has(self, number: int, entry: RunEntry) -> bool:
+        """Whether this entry is there, and not one of another run that got its ID."""
+        try:
+            return self._entries.read(number) == entry
+        except NotFound:
+            return False
+
     def all(self) -> list[RunEntry]:
         """The entries that are kept, the oldest first."""
         return [entry for _, entry in self._entries.tail(self._entries.newest_number())]

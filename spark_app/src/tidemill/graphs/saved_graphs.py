@@ -51,6 +51,8 @@ def saved_parts(store: ObjectStore) -> Iterator[SavedPart]:
             raise NotFound(f"{newest.program} is gone: the graph {name} went on meanwhile.")
         keys = {key: _checksum(named) for key, named in needed.items()}
         yield SavedPart(keys, log_prefix(name), number)
+        if not RunLog(store, name).has(number, newest):
+            raise NotFound(f"The run {name} was forgotten while it was saved, and its ID given again.")
         for record in newest.datasets:
             if store.exists(record_key(record.id)):
                 seen[record.id] = record
@@ -61,6 +63,17 @@ def saved_parts(store: ObjectStore) -> Iterator[SavedPart]:
     for record in seen.values():
         keys = {each.key: each.checksum for each in record.objects}
         yield SavedPart(keys | {record_key(record.id): ""})
+        if _is_another(store, record):
+            raise NotFound(f"The Dataset {record.id} was deleted while it was saved, and its ID given again.")
+
+
+def _is_another(store: ObjectStore, record: DatasetRecord) -> bool:
+    """Whether another Dataset has the ID by now; one that was deleted only has none."""
+    key = record_key(record.id)
+    try:
+        return RECORDS.decode(store.get(key), key) != record
+    except NotFound:
+        return False
 
 
 def _head(store: ObjectStore, graph: str) -> tuple[int, RunEntry] | None:
@@ -168,7 +181,8 @@ def _run_faults(store: ObjectStore, name: str) -> list[str]:
             is_lost = checkpoint is not None and store.exists(checkpoint)
             return [f"has {checkpoint}, but no log: it was lost"] if is_lost else []
         texts = [*_entry_faults(log), *_needs_faults(store, newest), *_results_faults(store, newest)]
-        return texts if texts and log.newest() == newest else []
+        # With eyes that saw nothing yet: a run whose record was deleted meanwhile has no entry, or others.
+        return texts if texts and RunLog(store, name).newest() == newest else []
     except CorruptState as error:
         return [str(error)]
     except Deleted:
@@ -235,4 +249,5 @@ def _waiting_faults(store: ObjectStore, record: DatasetRecord) -> list[str]:
     if is_to_be_deleted(store, record.id) or not any(store.exists(each.key) for each in record.objects):
         return []  # it was seen and deleted before its run was killed
     texts = [text for each in record.objects for text in _object_faults(store, record.id, each)]
-    return [] if store.exists(record_key(record.id)) else texts
+    is_seen = store.exists(record_key(record.id)) or is_to_be_deleted(store, record.id)
+    return texts if not is_seen and any(store.exists(each.key) for each in record.objects) else []

@@ -164,8 +164,7 @@ class BackupRun:
         saved_before = (found for found in self._folder.each() if isinstance(found, Backup))
         before = next((backup for backup in saved_before if backup.store == self._id), None)
         if before is not None:
-            # A record of a Dataset may be another one by now, and costs one read.
-            self._known = {key: saved for key, saved in before.objects.items() if not key.endswith(RECORD)}
+            self._known = dict(before.objects)
             self._check_history(before)
         beside = self._repeated("What task graphs keep", self._save_beside)
         saved: dict[str, _Module] = {}
@@ -185,17 +184,15 @@ class BackupRun:
         return backup
 
     def _check_history(self, before: Backup) -> None:
-        """A log that was put back by hand and went on has other entries under the numbers that were saved. So has that
-        of a run whose ID was free and was given again: nothing of it is known then.
-        """
+        """A log that was put back by hand and went on has other entries under the numbers that were saved."""
         for prefix in before.logs:
+            if is_given_again(prefix):
+                continue
             saved = {key for key in self._known if key.startswith(f"{prefix}/")}
             there = saved.intersection(self._store.list(prefix))
             key = max(there, default=None)
             if key is not None and checksum_of(self._store.get(key)) != self._known[key][1]:
-                if not is_given_again(key):
-                    raise other_history(self._folder.store.url, key)
-                self._known = {each: sizes for each, sizes in self._known.items() if each not in saved}
+                raise other_history(self._folder.store.url, key)
 
     def _groups(self, names: Sequence[str]) -> list[list[str]]:
         """Modules that mirror each other in this store, in groups."""
@@ -233,8 +230,8 @@ class BackupRun:
         return found
 
     def _named(self, found: _Module, key: str, checksum: str) -> None:
-        """Copy an object whose name nothing else ever has."""
-        if key in self._known:
+        """Copy an object whose name nothing else ever has, or the record of a Dataset, whose ID may be given again."""
+        if key in self._known and not key.endswith(RECORD):
             found.objects[key] = self._known[key]
             return
         content = self._read(key)
@@ -280,7 +277,15 @@ class BackupRun:
         found.logs[log.prefix] = first = log.floor()
         if first > max(last, FIRST):
             raise _Overtaken
+        if is_given_again(log.prefix):
+            self._forget_others([log.key(number) for number in range(first, last + 1)])
         self._each(range(first, last + 1), lambda number: self._entry(found, log, number))
+
+    def _forget_others(self, keys: Sequence[str]) -> None:
+        """Read the entries of a run again where those that were saved are of another one, whose ID was given again."""
+        known = [key for key in keys if key in self._known]
+        if known and checksum_of(self._read(known[-1])) != self._known[known[-1]][1]:
+            self._known = {key: sizes for key, sizes in self._known.items() if key not in known}
 
     def _entry(self, found: _Module, log: Log, number: int) -> bytes | None:
         """Copy an entry of a log; its bytes, or None where it was saved before. Raises _Overtaken where it is gone."""
