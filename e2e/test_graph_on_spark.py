@@ -21,7 +21,7 @@ from tidemill.store.urls import open_store
 
 MANIFEST = Path(__file__).resolve().parents[1] / "examples/taskgraph/kubernetes.yaml"
 FILES, ROWS, PAGES = 4, 60_000, 1_000
-SMALL_STRIDE = "STRIDE = 16 * 1024"
+SMALL_STRIDE = "STRIDE = 4 * 1024"
 """So many waves that there is time to kill in."""
 PROGRESS = re.compile(r"wave (\d+): ([\d,]+) rows read")
 
