@@ -16,7 +16,16 @@ import pytest
 from tidemill.store.local import LocalStore, sweep_unfinished
 from tidemill.store.log import Log
 from tidemill.store.objects import AlreadyExists, NotFound, ObjectStore
-from tidemill.store.urls import FORMAT, FORMAT_KEY, check_store, connect, open_store, probe_create
+from tidemill.store.urls import (
+    FORMAT,
+    FORMAT_KEY,
+    check_store,
+    connect,
+    open_store,
+    probe_create,
+    restored_at,
+    store_id,
+)
 from tidemill.testing.memory_store import MemoryStore
 from tidemill.values.errors import CorruptState, NewerFormat, OutcomeUnknown, StoreRefused, StoreUnavailable
 
@@ -156,6 +165,26 @@ def test_store_is_corrupt_when_its_format_is_no_number(store: ObjectStore) -> No
     store.create(FORMAT_KEY, b'{"format": "2", "id": "a"}')
     with pytest.raises(CorruptState, match=FORMAT_KEY):
         check_store(store)
+
+
+def test_a_flipped_bit_is_told_when_it_is_in_the_mark_of_a_store() -> None:
+    store = MemoryStore()
+    check_store(store, {"m/topologies/t-1": 7})
+    whole = store.objects[FORMAT_KEY]
+    for place in range(len(whole) * 8):
+        damaged = bytearray(whole)
+        damaged[place // 8] ^= 1 << place % 8
+        store.objects[FORMAT_KEY] = bytes(damaged)
+        with pytest.raises((CorruptState, NewerFormat, StoreRefused)):
+            check_store(store)
+
+
+def test_store_is_read_when_its_mark_is_of_before_checksums() -> None:
+    store = MemoryStore()
+    store.objects[FORMAT_KEY] = b'{"format": %d, "id": "a", "restored": {"m/topologies/t-1": 7}}' % FORMAT
+    check_store(store)
+    assert store_id(store) == "a"
+    assert restored_at(store, "m/topologies/t-1") == 7
 
 
 class ForgetfulStore(MemoryStore):

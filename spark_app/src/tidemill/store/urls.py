@@ -10,11 +10,14 @@ import json
 import os
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from operator import index
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
+
+import xxhash
 
 from tidemill.store import incarnations
 from tidemill.store.local import LocalStore
@@ -142,7 +145,7 @@ def check_store(store: ObjectStore, restored: Mapping[str, int] = MappingProxyTy
         mark: dict[str, Any] = {"format": FORMAT, "id": nonce()}
         if restored:
             mark["restored"] = dict(restored)
-        store.create(FORMAT_KEY, json.dumps(mark).encode())
+        store.create(FORMAT_KEY, json.dumps(mark | {"checksum": _checksum_of(mark)}).encode())
     except AlreadyExists:
         check_format(store)
     except OutcomeUnknown as error:  # the next call asks again: nothing hangs on what became of these objects
@@ -171,11 +174,31 @@ def restored_at(store: ObjectStore, topology: str) -> int:
 
 def _mark(store: ObjectStore) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = json.loads(store.get(FORMAT_KEY))
-        found["id"]
-    except (NotFound, KeyError, TypeError, ValueError) as error:
-        raise CorruptState(f"{FORMAT_KEY} of the store {store.url} names no id ({error!r})", key=FORMAT_KEY) from error
+        return _read_mark(store)
+    except NotFound as error:
+        raise CorruptState(f"{FORMAT_KEY} of the store {store.url} is gone", key=FORMAT_KEY) from error
+
+
+def _read_mark(store: ObjectStore) -> dict[str, Any]:
+    """What the mark says. Raises: NotFound, and as `check_format`."""
+    content = store.get(FORMAT_KEY)
+    try:
+        found: dict[str, Any] = json.loads(content)
+        version = index(found["format"])
+        checksum = found.pop("checksum", None)  # marks of before had none
+        is_whole = found.keys() - {"restored"} == {"format", "id"} and checksum in (None, _checksum_of(found))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        text = f"{FORMAT_KEY} of the store {store.url} cannot be read ({error!r}); restore it from a copy of the store"
+        raise CorruptState(text, key=FORMAT_KEY) from error
+    _refuse_other_format(store, version)
+    if not is_whole:
+        text = f"{FORMAT_KEY} of the store {store.url} is not as it was written; restore it from a copy of the store"
+        raise CorruptState(text, key=FORMAT_KEY)
     return found
+
+
+def _checksum_of(mark: Mapping[str, Any]) -> str:
+    return xxhash.xxh3_64_hexdigest(json.dumps(mark, sort_keys=True).encode())
 
 
 def check_format(store: ObjectStore) -> None:
@@ -190,13 +213,11 @@ def check_format(store: ObjectStore) -> None:
 
 
 def _check_format(store: ObjectStore) -> None:
-    try:
-        found = index(json.loads(store.get(FORMAT_KEY))["format"])
-    except NotFound:
-        return
-    except (KeyError, TypeError, ValueError) as error:
-        text = f"{FORMAT_KEY} of the store {store.url} cannot be read ({error!r}); restore it from a copy of the store"
-        raise CorruptState(text, key=FORMAT_KEY) from error
+    with suppress(NotFound):
+        _read_mark(store)
+
+
+def _refuse_other_format(store: ObjectStore, found: int) -> None:
     if found > FORMAT:
         text = f"The store {store.url} has format {found}, this Tidemill knows up to {FORMAT}; use the newer Tidemill"
         raise NewerFormat(text, found=found, known=FORMAT)
