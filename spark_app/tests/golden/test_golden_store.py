@@ -20,13 +20,11 @@ from tidemill import Path as TidemillPath
 from tidemill.definition import stored_json
 from tidemill.depot.segment import Segment, encode_segment
 from tidemill.journal import entries, options_log, settlements
-from tidemill.leader import kept_plans
-from tidemill.leader.backup_folder import BackupFolder
+from tidemill.leader import backup_folder, kept_plans
 from tidemill.leader.check import check_module
 from tidemill.store.urls import open_store
 from tidemill.tables import container, run_writer
 from tidemill.tables.container import TableRows
-from tidemill.testing.memory_store import MemoryStore
 
 OBJECTS = {
     name: zipfile.ZipFile(golden_store.STORE).read(name) for name in zipfile.ZipFile(golden_store.STORE).namelist()
@@ -87,12 +85,7 @@ def run(name: str, content: bytes) -> bytes:
 
 
 def backup(name: str, content: bytes) -> bytes:
-    store = MemoryStore()
-    store.create(key_of(name), content)
-    read = BackupFolder(store).read(Path(name).stem)
-    again = MemoryStore()
-    BackupFolder(again).add(read)
-    return again.get(key_of(name))
+    return backup_folder._JSON.encode(backup_folder._JSON.decode(content, key_of(name)), key_of(name))
 
 
 def plan(name: str, content: bytes) -> bytes:

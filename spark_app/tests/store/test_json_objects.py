@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -24,11 +25,11 @@ from tidemill.journal.options_log import Change, OptionsEntry, OptionsLog
 from tidemill.journal.snapshot import Level, Part, Snapshot, TaskSet
 from tidemill.language.schema import Leaf, MapSchema
 from tidemill.leader import backup_folder, deletions, kept_plans
-from tidemill.leader.backup_folder import Backup, SavedTopology
+from tidemill.leader.backup_folder import Backup, BackupFolder, SavedTopology
 from tidemill.leader.deletions import DeletionDecision
 from tidemill.leader.kept_plans import KeptArrow, KeptBox, KeptPlan
 from tidemill.store import incarnations, lease, standbys
-from tidemill.store.incarnations import Switch
+from tidemill.store.incarnations import Incarnation, Switch
 from tidemill.store.json_codec import JsonCodec
 from tidemill.store.lease import Heartbeat, LeaderNotes
 from tidemill.store.standbys import Standby
@@ -268,3 +269,23 @@ def test_an_entry_is_refused_when_it_says_another_number_than_its_key(kind: str)
     store.create(key, codec.encode(value, key))
     with pytest.raises(CorruptState, match=f"{key}: holds the object M/{kind}/{3:020d}.json"):
         _ = OptionsLog(store, "M").read() if kind == "options" else DefinitionLog(store, "M").newest()
+
+
+@pytest.mark.parametrize("kind", ["backup", "switch"])
+def test_a_flipped_bit_is_told_when_it_is_in_what_a_restore_hangs_on(kind: str) -> None:
+    store = MemoryStore()
+    if kind == "backup":
+        BackupFolder(store).add(BACKUP)
+        read: Any = partial(BackupFolder(store).read, BACKUP.id)
+    else:
+        incarnations.switch(store, Incarnation(1, "f"), "b", 5)
+        read = partial(incarnations.current, store)
+    read()
+    (key,) = [name for name in store.objects if name.endswith(".json")]
+    whole = store.objects[key]
+    for place in range(len(whole) * 8):
+        damaged = bytearray(whole)
+        damaged[place // 8] ^= 1 << place % 8
+        store.objects[key] = bytes(damaged)
+        with pytest.raises(CorruptState):
+            read()

@@ -160,7 +160,7 @@ class BackupFolder:
         key = _key(backup.id)
         with self.turn() as turn:
             turn.check()
-            self.store.create(key, _JSON.encode(backup, key))
+            self.store.create(key, _JSON.sealed(backup, key))
             try:
                 turn.check()
             except StoreUnavailable:

@@ -71,7 +71,7 @@ def switch(base: ObjectStore, to: Incarnation, backup: str, now_ms: int) -> None
         OutcomeUnknown: look which copy lives.
     """
     key = f"{CURRENT}/{to.number:0{_DIGITS}d}{SUFFIX}"
-    base.create(key, _JSON.encode(Switch(to.folder, backup, now_ms), key))
+    base.create(key, _JSON.sealed(Switch(to.folder, backup, now_ms), key))
 
 
 def unfinished(base: ObjectStore) -> list[str]:
