@@ -200,8 +200,11 @@ def test_a_spark_application_is_one_of_the_models_when_it_is_read_back() -> None
     assert made["spec"]["sparkConf"]["spark.network.timeout"] == "60s"
 
 
-def test_a_spark_application_gives_the_driver_the_options_of_java_that_drivers_give_themselves() -> None:
+def test_a_spark_application_gives_the_driver_the_options_of_java_that_drivers_give_themselves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     name = "spark.driver.extraJavaOptions"
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))  # one without an archive of classes, which only drivers know of
 
     assert application()["spec"]["sparkConf"][name] == spark_conf(SparkSettings(), Path("/tmp"))[name]
     assert application(conf={name: "-Xss4m"})["spec"]["sparkConf"][name] == "-Xss4m"
