@@ -1,7 +1,8 @@
 """The class archive of the installed PySpark, where there is one.
 
 A JVM of Spark loads thousands of classes when it starts. From an archive it maps them, already parsed and checked, and
-so starts with a third less computing (docs/performance.md). The runner image has one; `scripts/class_archive.py` makes it.
+so starts with a third less computing (docs/performance.md). The runner image has one, which `scripts/class_archive.py`
+made.
 """
 
 from __future__ import annotations
