@@ -51,7 +51,7 @@ PROPERTIES = settings(
 )
 settings.register_profile("tidemill", PROPERTIES)
 settings.load_profile("tidemill")
-# There is no setting for it, and its 300 seconds are the timeout of a whole test, which would end it without a word.
+# There is no setting for it, and with its 300 seconds a test may pass its timeout, which would end it without a word.
 assert hypothesis_engine.MAX_SHRINKING_SECONDS > SHRINK_SECONDS_MAX
 hypothesis_engine.MAX_SHRINKING_SECONDS = SHRINK_SECONDS_MAX
 
