@@ -48,8 +48,9 @@ class Run:
         with tempfile.TemporaryDirectory() as folder:
             Path(folder, f"{self.model}.cfg").write_text(config)
             Path(folder, f"{self.model}.tla").write_text((SPEC / f"{self.model}.tla").read_text())
-            command = ["java", "-XX:+UseParallelGC", "-Xmx2g", "-cp", jar, "tlc2.TLC", "-workers", "1"]
-            command += ["-metadir", folder, self.model]
+            # It unpacks its own modules into the folder of temporary files, and deletes them, whoever else reads them.
+            command = ["java", f"-Djava.io.tmpdir={folder}", "-XX:+UseParallelGC", "-Xmx2g", "-cp", jar, "tlc2.TLC"]
+            command += ["-workers", "1", "-metadir", folder, self.model]
             try:
                 done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=SECONDS_MAX)
             except subprocess.TimeoutExpired as error:
