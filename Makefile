@@ -11,7 +11,7 @@ export TIDEMILL_CACHE ?= $(HOME)/.cache/tidemill
 # Where it is set, each of the many processes of the tests compiles all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup fmt check test test-kubernetes coverage soak demo demo-graph bench e2e promises fresh-machine spec lock audit sbom dist docs clean
+.PHONY: help setup fmt check test-programs test test-kubernetes coverage soak demo demo-graph bench e2e promises fresh-machine spec lock audit sbom dist docs clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
@@ -36,18 +36,17 @@ check: setup ## lint, types, layers, links in docs
 	$(PY) scripts/generate_rama_names.py --check
 	$(PY) scripts/check_docs.py
 
-test: setup ## all tests (real Spark, a real MinIO server, a real Apache Kafka broker, a real browser)
+# What tests start, and what starts it sooner.
+test-programs: setup
 	@bash scripts/minio.sh >/dev/null
 	@sh scripts/chromium.sh >/dev/null
 	@bash scripts/kafka.sh >/dev/null
 	@$(PY) scripts/class_archive.py >/dev/null
+
+test: test-programs ## all tests (real Spark, a real MinIO server, a real Apache Kafka broker, a real browser)
 	TMPDIR=$(TEST_TMP) $(PY) $(PYTEST)
 
-coverage: setup ## all tests, and how much of the code they run; fails below COVERAGE_MIN percent; TESTS= names some only
-	@bash scripts/minio.sh >/dev/null
-	@sh scripts/chromium.sh >/dev/null
-	@bash scripts/kafka.sh >/dev/null
-	@$(PY) scripts/class_archive.py >/dev/null
+coverage: test-programs ## all tests, and how much of the code they run; fails below COVERAGE_MIN percent; TESTS= names some only
 	$(PY) -m coverage erase
 	TMPDIR=$(TEST_TMP) $(PY) -m coverage run $(PYTEST) $(TESTS)
 	$(PY) -m coverage combine --quiet
