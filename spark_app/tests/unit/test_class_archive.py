@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tidemill.spark import settings
 from tidemill.spark.class_archive import ARCHIVE, archived
 from tidemill.spark.on_kubernetes import DriverPod, Executors, OnKubernetes
 from tidemill.spark.settings import SparkSettings, spark_conf
@@ -73,3 +74,10 @@ def test_class_path_of_the_user_stays_alone_when_it_is_set(home: Path, tmp_path:
     assert conf["spark.driver.extraClassPath"] == "/mine.jar"
     assert "SharedArchiveFile" not in conf["spark.driver.extraJavaOptions"]
     assert conf["spark.executor.extraJavaOptions"] == f"-Da=b -XX:SharedArchiveFile={home / ARCHIVE}"
+
+
+def test_the_script_makes_what_drivers_look_for_when_it_has_no_tidemill() -> None:
+    script = (Path(__file__).parents[3] / "scripts/class_archive.py").read_text()
+
+    assert f'JVM = "{settings._JVM}"' in script
+    assert f'HOME / "{ARCHIVE}"' in script
