@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tidemill.api.path import Path, path_of
@@ -353,13 +353,13 @@ def ordered(value: Any) -> Any:
 
 
 def pruned(value: Any, depth: int) -> Any:
-    """Without empty structures, which an indexed structure does not hold; a list has them before others only."""
+    """As an indexed structure has it: in the order of keys, and empty structures only in a list before others."""
     if isinstance(value, list) and depth:
         while value and not value[-1] and isinstance(value[-1], dict):
             value = value[:-1]
     if depth == 0 or not isinstance(value, dict):
         return value
-    kept = {key: pruned(item, depth - 1) for key, item in value.items()}
+    kept = {key: pruned(value[key], depth - 1) for key in sorted(value)}
     return {key: item for key, item in kept.items() if depth == 1 or item not in ({}, set(), [], None)}
 
 
@@ -437,6 +437,14 @@ def compare(schema: Schema, depth: int, changes: list[tuple[Path, Move]], reads:
 @given(
     st.lists(st.tuples(st.builds(joined, OUTER, MAP_CHANGES), MOVES), max_size=8),
     st.lists(st.builds(joined, OUTER, MAP_READS), max_size=4),
+)
+@example(
+    [
+        (Path.key("a").key("b").term_val(0), "stay"),
+        (Path.key("a").key("a").term_val(1), "stay"),
+        (Path.map_vals().subselect(Path.map_vals()).all().filter_pred(Ops.IS_EVEN).term_void(), "stay"),
+    ],
+    [],
 )
 @settings(max_examples=150, deadline=None)
 def test_same_maps_when_subindexed(changes: list[tuple[Path, Move]], reads: list[Path]) -> None:
