@@ -141,7 +141,6 @@ INSTEAD: dict[str, str] = {
     "RamaFunction": "any callable", "OutputCollector.emit": "`yield` in an `@operation`",
     "Helpers.genHashingIndexKeys": "`tidemill.testing.gen_hashing_index_keys`", "Topologies.stream": "",
     "Block.ackReturn": "", "Ops.EXTRACT_VALUE": "`Ops.IDENTITY`",
-    "PState.MigratedSchema.migrateToSubindexed": "",
 }  # fmt: skip
 """What stands in another place than the group's, as it is shown; nothing where there is none."""
 
@@ -200,7 +199,7 @@ DIFFERENCES: dict[str, str] = {
     "RamaAccumulatorAgg": "a class with `accumulate` and `init_val`",
     "RamaOperation": "a decorator of generators", "RamaFunction": "one result; the argument may not be a coroutine",
     "Navigator": "see `Path.custom_nav`",
-    "PState.MigratedSchema.migrateToSubindexed": "refused: fill a new PState from the beginning of the depot",
+    "PState.MigratedSchema.migrateToSubindexed": "of values of a top-level map or record, one level at a time",
     "PState.MigratedSchema.addFixedKeys": "may be left out; an update may also add fields without a migration",
     "PState.MigratedSchema.removeFixedKeys": "may be left out",
     "Depot.Declaration.migration": "on read, for as long as the code has it; the log is not rewritten",

@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_operands_model import ROWS, N, agg, by_key, expected_after, plain
 from test_operands_model import Store as Columns
-from test_pstate_model import CHUNK_ROWS, THREADS, USED_TASKS, Store, is_plain_root
+from test_pstate_model import CHUNK_ROWS, KEYS, THREADS, USED_TASKS, Store, is_plain_root, read, same
 from test_pstate_model import schemas as SCHEMAS
-from test_widened_schemas import columns_of, compare, position, write
+from test_widened_schemas import columns_of, compare, position, without_empty, write
 
 from tidemill.language.dataflow import Function, MigrationStep
 from tidemill.language.migrations import Location, schema_at, with_schema_at
-from tidemill.language.schema import FixedKeysSchema, Leaf, ListSchema, MapSchema, Schema, has_indexed
+from tidemill.language.schema import FixedKeysSchema, Leaf, ListSchema, MapSchema, Schema, SetSchema, has_indexed
 from tidemill.pstate.operands import compile_writer
 from tidemill.scans.export import export
 from tidemill.tables.parts import PartLoader
@@ -57,6 +57,37 @@ MIGRATIONS: list[tuple[Schema, Any]] = [
 ]
 
 
+def counted(value: Any) -> Any:
+    """A map of what any value was, by keys that depend on it."""
+    return dict.fromkeys(KEYS["int"][: weight(value)], value)
+
+
+def named(value: Any) -> Any:
+    return {f"k{place}": {"old": value} if place else None for place in range(weight(value))}
+
+
+def members(value: Any) -> Any:
+    return None if value is None else set(KEYS["str"][: weight(value)])
+
+
+def repeated(value: Any) -> Any:
+    return [value] * weight(value)
+
+
+def weight(value: Any) -> int:
+    """0 to 2, the same for the same value."""
+    return len(repr(value)) % 3
+
+
+SUBINDEXED: list[tuple[Schema, Any]] = [
+    (MapSchema("int", Leaf("object"), subindexed=True), counted),
+    (MapSchema("object", Leaf("object"), subindexed=True, tracks_size=False, nullable=True), counted),
+    (MapSchema("str", FixedKeysSchema((("new", INT), ("old", Leaf("object")))), subindexed=True), named),
+    (SetSchema("str", subindexed=True), members),
+    (ListSchema(Leaf("object"), subindexed=True), repeated),
+]
+
+
 def locations(schema: Schema, at: Location = ()) -> list[Location]:
     """Where values are rows of their own."""
     found = [at] if not has_indexed(schema) else []
@@ -82,7 +113,8 @@ def migrate(draw: Any, store: Store, models: dict[int, Any]) -> None:
     location = draw(st.sampled_from(places))
     before = schema_at(schema, location)
     fitting = [made for made in MIGRATIONS if value_table(with_schema_at(schema, location, made[0]), location)]
-    new, function = draw(st.sampled_from(fitting))
+    can_be_subindexed = len(location) == 1
+    new, function = draw(st.sampled_from([*fitting, *SUBINDEXED] if can_be_subindexed else fitting))
     called = Function(function.__name__, "function", function)
     step = MigrationStep("$$p", location, f"m{len(store.info.steps)}", before, called)
     store.info = dataclasses.replace(
@@ -90,6 +122,8 @@ def migrate(draw: Any, store: Store, models: dict[int, Any]) -> None:
     )
     for task, model in models.items():
         models[task] = applied(schema, location, function, model, is_root=True)
+        if has_indexed(new):
+            models[task] = without_empty(store.info.schema, models[task])
 
 
 def applied(schema: Schema, location: Location, function: Any, held: Any, *, is_root: bool = False) -> Any:
@@ -136,7 +170,17 @@ def test_values_go_through_each_migration_once_when_schemas_change_at_random(sch
         if draw(st.booleans()):
             compact(draw, store)
             compare(store, models)
+        compare_committed(store, models)
     compare_export(store, models)
+
+
+def compare_committed(store: Store, models: dict[int, Any]) -> None:
+    """What clients read."""
+    schema = store.info.schema
+    for task, model in models.items():
+        if not is_plain_root(schema):
+            found = without_empty(schema, read(schema, store.committed_root(task)))
+            assert same(without_empty(schema, model), found), (model, found)
 
 
 def compare_export(store: Store, models: dict[int, Any]) -> None:

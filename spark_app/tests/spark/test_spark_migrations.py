@@ -6,7 +6,7 @@ import pytest
 from spark_migrations import MigratedNumbers, Numbers
 from waiting import eventually
 
-from tidemill import InProcessCluster, LaunchConfig, Path
+from tidemill import InProcessCluster, LaunchConfig, Ops, Path
 from tidemill.clients.status_reader import topology_status
 from tidemill.leader.check import check_module
 from tidemill.spark.session import Session
@@ -29,14 +29,17 @@ def test_t11_values_are_migrated_when_attempts_and_compactions_run_on_spark(
         for number, key in enumerate("abc", 1):
             depot.append([key, number])
         cluster.wait_for_microbatch_processed_count("Numbers", "mb", 3)
-        newest, sums = (cluster.cluster_pstate("Numbers", name) for name in ("$$newest", "$$sums"))
+        newest, sums, times = (cluster.cluster_pstate("Numbers", name) for name in ("$$newest", "$$sums", "$$times"))
         cluster.update_module(MigratedNumbers())
         assert [newest.select_one(Path.key(key)) for key in "abc"] == ["1!", "2!", "3!"]
+        assert [times.select(Path.key(key).all()) for key in "abc"] == [[[1, 1]], [[2, 1]], [[3, 1]]]
         depot.append(["a", 5])
         cluster.wait_for_microbatch_processed_count("Numbers", "mb", 4)
         assert [newest.select_one(Path.key(key)) for key in "abc"] == ["5!", "2!", "3!"]
         assert [sums.select_one(Path.key(key)) for key in "abc"] == [600, 200, 300]
         eventually(lambda: not any(found.waiting for found in migrations(cluster)), 120)
-        assert [found.pstate for found in migrations(cluster)] == ["$$newest", "$$sums"]
+        assert [found.pstate for found in migrations(cluster)] == ["$$newest", "$$sums", "$$times"]
         assert [sums.select_one(Path.key(key)) for key in "abc"] == [600, 200, 300]
+        assert [times.select(Path.key(key).all()) for key in "abc"] == [[[1, 1], [5, 1]], [[2, 1]], [[3, 1]]]
+        assert [times.select_one(Path.key(key).view(Ops.SIZE)) for key in "abc"] == [2, 1, 1]
         assert check_module(cluster.store, "Numbers") == []

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from faulty import Cases, Define, assert_one_fault, fault_places, faults_of
 
-from tidemill import Depot, Ops, Path, PState, vectorized
+from tidemill import Depot, Ops, Path, PState, SubindexOptions, vectorized
 
 cases = Cases()
 expect = cases.expect
@@ -75,11 +75,45 @@ def added_key_without_a_migration(setup: Any, topologies: Any) -> None:
     topologies.microbatch("mb").pstate("$$p", MAP(str, RECORD.add_fixed_keys("score")))  # <- fault
 
 
-@expect("A migration cannot make values subindexed.")
-def migration_to_something_subindexed(setup: Any, topologies: Any) -> None:
+NOTHING_SUBINDEXED = "migrate_to_subindexed stands behind something else than a migration to a subindexed structure."
+
+
+@expect(NOTHING_SUBINDEXED)
+def migration_to_nothing_subindexed(setup: Any, topologies: Any) -> None:
     values = PState.migrated(PState.map_schema(str, int), "m", same)
     values = values.migrate_to_subindexed()  # <- fault
     topologies.microbatch("mb").pstate("$$p", MAP(str, values))
+
+
+@expect(NOTHING_SUBINDEXED)
+def subindexing_without_a_migration(setup: Any, topologies: Any) -> None:
+    values = MAP(str, int).subindexed().migrate_to_subindexed()  # <- fault
+    topologies.microbatch("mb").pstate("$$p", MAP(str, values))
+
+
+@expect("The migration 'm' of '$$p' subindexes values in several levels.")
+def subindexing_of_two_levels(setup: Any, topologies: Any) -> None:
+    values = PState.migrated(MAP(str, MAP(str, int).subindexed()).subindexed(), "m", same)  # <- fault
+    topologies.microbatch("mb").pstate("$$p", MAP(str, values.migrate_to_subindexed()))
+
+
+@expect("The migration 'm' of '$$p' subindexes values.values.")
+def subindexing_below_something_subindexed(setup: Any, topologies: Any) -> None:
+    inner = PState.migrated(MAP(str, int).subindexed(), "m", same)  # <- fault
+    topologies.microbatch("mb").pstate("$$p", MAP(str, MAP(str, inner.migrate_to_subindexed()).subindexed()))
+
+
+@expect("The migration 'm' of '$$p' subindexes values, whose schema was changed behind it.")
+def subindexing_whose_options_come_later(setup: Any, topologies: Any) -> None:
+    values = PState.migrated(MAP(str, int).subindexed(), "m", same)  # <- fault
+    values = values.migrate_to_subindexed().subindexed(SubindexOptions.without_size_tracking())
+    topologies.microbatch("mb").pstate("$$p", MAP(str, values))
+
+
+@expect("The migration 'm' of '$$p' is of values, whose elements are stored one by one.")
+def migration_behind_a_subindexing_one(setup: Any, topologies: Any) -> None:
+    values = PState.migrated(MAP(str, int).subindexed(), "m", same).migrate_to_subindexed()  # <- fault
+    topologies.microbatch("mb").pstate("$$p", MAP(str, values.migrated(int, "n", len)))
 
 
 @expect("The migration 'm' of '$$p' is declared twice; the first time at ")

@@ -15,5 +15,6 @@ def test_the_code_of_the_guide_to_migrations_runs() -> None:
         exec(compile(block, str(GUIDE), "exec"), names)
 
     assert (names["at_once"], names["together"]) == (300, 700)
+    assert (names["from_d"], names["size"]) == ([["tea", 1]], 2)
     north = {"shop": "north", "currency": "EUR"}
     assert names["read"] == [{**north, "euros": 3}, {**north, "euros": 4}]

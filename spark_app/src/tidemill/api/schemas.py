@@ -81,10 +81,16 @@ class Schema:
         return self._says_keys("remove_fixed_keys", keys, is_added=False)
 
     def migrate_to_subindexed(self) -> Schema:
-        """What Rama has and Tidemill has not: what is stored as one value does not become subindexed."""
-        text = "A migration cannot make values subindexed."
-        advice = "Declare a PState of another name, and fill it from the beginning of the depot."
-        return self._with_faults([Fault(str(caller_location()), text, advice)])
+        """Behind `migrated(…)`: what its function returns is subindexed, where a whole value was stored before."""
+        is_structure = isinstance(self.schema, (model.MapSchema, model.SetSchema, model.ListSchema))
+        made = [migration for migration in self.migrations if migration.location == ()]
+        if not is_structure or not model.has_indexed(self.schema) or not made:
+            text = "migrate_to_subindexed stands behind something else than a migration to a subindexed structure."
+            advice = 'Write PState.migrated(PState.map_schema(…).subindexed(), "id", function).migrate_to_subindexed().'
+            return self._with_faults([Fault(str(caller_location()), text, advice)])
+        subindexing = replace(made[-1], schema=self.schema, is_subindexing=True)
+        migrations = (subindexing if each is made[-1] else each for each in self.migrations)
+        return Schema(self.schema, self.at, self.faults, migrations)
 
     def _says_keys(self, method: str, keys: Sequence[Any], *, is_added: bool) -> Schema:
         at, found = caller_location(), []

@@ -13,7 +13,14 @@ from typing import Final
 
 from tidemill.definition.stored import StoredDefinition, StoredMigration, StoredPState
 from tidemill.language.dataflow import Migration, MigrationStep, ModuleDeclaration, PStateDeclaration
-from tidemill.language.migrations import Location, is_rows, location_text, schema_at, with_schema_at
+from tidemill.language.migrations import (
+    Location,
+    is_rows,
+    location_text,
+    rows_location,
+    schema_at,
+    with_schema_at,
+)
 from tidemill.language.schema import Schema, to_text
 from tidemill.language.widening import is_value_widening
 from tidemill.values.errors import Fault
@@ -111,14 +118,16 @@ def migration_faults(
         made = [migration for migration in declared.migrations if migration.location == location]
         yield from _order_faults(was, made)
         yield from _schema_faults(was, made)
+    yield from _nested_faults(was, now)
 
 
 def _gone_faults(was: StoredPState, now: StoredPState, done: Mapping[Location, int]) -> Iterator[Fault]:
     """A migration may go from the code when all rows went through it."""
     generation: dict[Location, int] = {}
     for before, after in zip(was.migrations, now.migrations, strict=False):
-        number = generation[before.location] = generation.get(before.location, 0) + 1
-        if before.is_declared and not after.is_declared and number > done.get(before.location, number):
+        rows = rows_location(before.location, was.migrated_locations)
+        number = generation[rows] = generation.get(rows, 0) + 1
+        if before.is_declared and not after.is_declared and number > done.get(rows, number):
             text = f"loses the migration '{before.id}' of {location_text(before.location)} before it is done."
             advice = "Keep it until `tidemill status` shows it as done: rows that wait are read through it."
             yield Fault(was.name, text, advice)
@@ -136,6 +145,16 @@ def _order_faults(was: StoredPState, made: list[Migration]) -> Iterator[Fault]:
     if [migration.id for migration in made[: len(known_ids)]] != [i for i in ids if i in known_ids]:
         text = f"changes the order of the migrations of {location_text(made[0].location)}: it was {', '.join(ids)}."
         yield Fault(was.name, text, "Keep those in their order, and write new ones behind them.")
+
+
+def _nested_faults(was: StoredPState, now: StoredPState) -> Iterator[Fault]:
+    """Elements have a location of their own only once they are subindexed."""
+    new = {made.location for made in new_migrations(was, now)}
+    for location in new:
+        if location and location[:-1] in new:
+            text = f"migrates {location_text(location)} together with {location_text(location[:-1])}, where they are."
+            advice = "Make the elements what they shall be in the outer function, or migrate them with a later update."
+            yield Fault(was.name, text, advice)
 
 
 def _schema_faults(was: StoredPState, made: list[Migration]) -> Iterator[Fault]:

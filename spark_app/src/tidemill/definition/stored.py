@@ -96,6 +96,11 @@ class StoredPState(Stored):
         """Location and ID of those that the code declares, as `by_location`."""
         return by_location(made for made in self.migrations if made.is_declared)
 
+    @property
+    def migrated_locations(self) -> frozenset[tuple[str, ...]]:
+        """Where its values ever had a migration."""
+        return frozenset(made.location for made in self.migrations)
+
 
 @dataclass(frozen=True)
 class StoredSource(Stored):

@@ -493,13 +493,17 @@ class DepotDeclaration:
 
 @dataclass(frozen=True)
 class Migration:
-    """Values at `location` of a PState's schema that were stored before it become `function(value)`, of `schema`."""
+    """Values at `location` of a PState's schema that were stored before it become `function(value)`, of `schema`.
+
+    With `is_subindexing` each is a structure whose elements are stored one by one from then on.
+    """
 
     location: tuple[str, ...]
     id: str
     schema: Any
     function: Function
     at: Location
+    is_subindexing: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,9 +6,10 @@ field `likes` of each of them; `()` is the value of the whole partition.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
-from tidemill.language.schema import FixedKeysSchema, ListSchema, MapSchema, Schema, has_indexed
+from tidemill.language.schema import FixedKeysSchema, ListSchema, MapSchema, Schema, SetSchema, has_indexed
 
 Location = tuple[str, ...]
 
@@ -24,6 +25,23 @@ def schema_at(schema: Schema, location: Location) -> Schema | None:
 def is_rows(schema: Schema, location: Location) -> bool:
     """Whether what is at a location is stored as rows of its own, not as one value: nobody can migrate it whole."""
     return has_indexed(schema) or (not location and isinstance(schema, (MapSchema, FixedKeysSchema)))
+
+
+def is_element(location: Location, around: Location) -> bool:
+    """Whether it is that of the elements of what is at another location."""
+    return len(location) == len(around) + 1 and location[:-1] == around
+
+
+def rows_location(location: Location, migrated: Collection[Location]) -> Location:
+    """The location whose migrations count for the rows at `location`, of all that were `migrated`: elements that an
+    earlier migration subindexed go on counting from it.
+    """
+    return location[:-1] if location and location[:-1] in migrated else location
+
+
+def not_subindexed(schema: Schema) -> Schema:
+    """The same structure as one value."""
+    return replace(schema, subindexed=False) if isinstance(schema, (MapSchema, SetSchema, ListSchema)) else schema
 
 
 def with_schema_at(schema: Schema, location: Location, new: Schema) -> Schema:

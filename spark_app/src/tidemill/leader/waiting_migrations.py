@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 from tidemill.definition.migration_steps import Waiting
 from tidemill.definition.stored import StoredDefinition, StoredPState, StoredTopology
 from tidemill.journal.commit_log import CommitLog
 from tidemill.journal.definition_log import DefinitionLog
-from tidemill.language.migrations import Location
+from tidemill.language.migrations import Location, rows_location
 from tidemill.store.objects import NotFound, ObjectStore
 from tidemill.tables.migration_progress import done_generations
 
@@ -35,10 +36,10 @@ def _waiting(
         return found
     known = _pstates_of(store, definition.module, entry.definition, topology.id)
     for pstate in topology.pstates.values():
-        done = found.setdefault(pstate.name, {})
-        for location in dict.fromkeys(made.location for made in pstate.migrations):
-            before = [made for made in known.get(pstate.id, ()) if made == location]
-            done[location] = min(done.get(location, len(before)), len(before))
+        done, migrated = found.setdefault(pstate.name, {}), pstate.migrated_locations
+        before = Counter(rows_location(made, migrated) for made in known.get(pstate.id, ()))
+        for location in {rows_location(made, migrated) for made in migrated}:
+            done[location] = min(done.get(location, before[location]), before[location])
     return found
 
 

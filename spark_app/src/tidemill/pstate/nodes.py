@@ -10,9 +10,10 @@ from tidemill.language.schema import FixedKeysSchema, Schema
 from tidemill.paths.containers import keys_within
 from tidemill.paths.nodes import KeyRange, ListNode, MapNode, RecordNode, RootValue, SetNode
 from tidemill.tables.codecs import KeyCodec, Misfit, key_codec, refusal
-from tidemill.tables.merge_reader import End, TaskReader
+from tidemill.tables.merge_reader import TaskReader
 from tidemill.tables.null_keys import shown
 from tidemill.tables.sizes import count_elements
+from tidemill.tables.sorted_table import End
 from tidemill.tables.tables import (
     Layout,
     ListPlace,

@@ -13,9 +13,9 @@ from typing import Any
 
 from tidemill.tables.codecs import NullKey, key_codec, refusal
 from tidemill.tables.container import CLEAR, DELETE, PUT
-from tidemill.tables.merge_reader import End, TaskReader, range_test
+from tidemill.tables.merge_reader import TaskReader, range_test
 from tidemill.tables.null_keys import check_nulls
-from tidemill.tables.sorted_table import nan_token
+from tidemill.tables.sorted_table import End, nan_token
 from tidemill.tables.tables import Table
 from tidemill.values.absent import ABSENT
 from tidemill.values.keys import NAN

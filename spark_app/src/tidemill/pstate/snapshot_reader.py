@@ -10,11 +10,11 @@ from typing import Any, Final
 from tidemill.journal.snapshot import Part, Snapshot, TaskSet
 from tidemill.pstate.info import PStateInfo
 from tidemill.pstate.nodes import PartitionReader, Prefix
-from tidemill.tables.merge_reader import End, TaskReader
+from tidemill.tables.merge_reader import TaskReader
 from tidemill.tables.parts import PartLoader
-from tidemill.tables.sorted_table import SortedTable
+from tidemill.tables.sorted_table import End, SortedTable
 from tidemill.tables.tables import Layout, Table, row_key
-from tidemill.tables.view import SnapshotView
+from tidemill.tables.view import SnapshotView, stored_key
 from tidemill.values.absent import ABSENT
 
 OPEN_MAX: Final = 4_096
@@ -194,6 +194,6 @@ def _is_short_row(held: Any) -> bool:
 def _opened(snapshot: Snapshot, loader: PartLoader, pstate_id: str, task: int, table: Table) -> TaskReader:
     """One task's rows of a table in all levels: a task is in one part of a level only."""
     key = (pstate_id, table.id)
-    name = row_key(key)
     parts = (part for level in reversed(snapshot.levels) for part in level.parts if task in part.tasks)
-    return TaskReader(table, task, [loader.table(part, key, table) for part in parts if part.rows.get(name)])
+    stored = ((part, stored_key(part, key, table)) for part in parts)
+    return TaskReader(table, task, [loader.table(part, at, table) for part, at in stored if at is not None])

@@ -368,7 +368,7 @@ class ThreadState:
             table = self._tables[key]
             frames = [(level.full_frame, level.combiner_names) for level in levels]
             rows, combiner_names = resolve(table, frames, is_base=False)
-            if not self._view.has_rows(key):
+            if not self._view.has_rows(key, table):
                 rows = rows.filter(pl.col("kind").is_in([PUT, OPERAND]))
             if rows.height:
                 merged[key] = TableRows(table, rows, combiner_names)

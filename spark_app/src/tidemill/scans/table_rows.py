@@ -50,12 +50,12 @@ class KeysWithin:
 EVERYTHING: Final = KeysWithin()
 
 
-def key_ranges(table: Table, bounds: Bounds) -> list[KeysWithin]:
+def key_ranges(table: Table, bounds: Bounds, depth: int | None = None) -> list[KeysWithin]:
     """The ranges that hold all rows within the bounds, in the order of their keys: leading keys that are one of some
-    values, then one key between two.
+    values, then one key between two. Only the first `depth` keys count: all, if it is None.
     """
     prefixes: list[tuple[Any, ...]] = [()]
-    for name, kind in zip(table.key_names, table.keys, strict=True):
+    for name, kind in list(zip(table.key_names, table.keys, strict=True))[:depth]:
         allowed = _stored(kind, bounds.get(name, Allowed()))
         if allowed.values is None or len(prefixes) * len(allowed.values) > RANGES_MAX:
             return [KeysWithin(prefix, allowed.low, allowed.high) for prefix in prefixes]
@@ -98,7 +98,7 @@ def live_rows(
     many.
     """
     levels = view.levels((pstate_id, table.id), table)
-    ranges = key_ranges(table, bounds)
+    ranges = key_ranges(table, bounds, min((len(each.table.keys) for level in levels for each in level), default=0))
     if ranges != [EVERYTHING]:
         asked = sorted({int(task) for level in levels for each in level for task in each.task_values()})
         asked = asked if tasks is None else list(tasks)
@@ -157,6 +157,10 @@ class _Slice:
         self.height = end - start
         self.clear_frame = _clears_of(level, task)
         self._level, self._start, self._task = level, start, task
+
+    @property
+    def row_bytes(self) -> float:
+        return self._level.row_bytes
 
     def task_values(self) -> np.ndarray[Any, Any]:
         return np.array([self._task] if self.height else [], dtype=np.int64)

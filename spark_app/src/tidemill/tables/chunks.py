@@ -21,9 +21,13 @@ from tidemill.tables.container import CLEAR
 from tidemill.tables.level_merge import CombinerNames, order_rows
 from tidemill.tables.migrated_values import migrated
 from tidemill.tables.tables import Table
+from tidemill.tables.unpacked_values import is_packed
 
 Place = tuple[Any, ...]
 """(task, stored keys…)."""
+
+_PACKED_BYTES: Final = 16 * 1024 * 1024
+"""So many bytes of whole structures are taken apart at once."""
 
 _STEPS: Final = 4
 """So many steps of each level make a chunk. More make chunks of more equal length, and more marks to sort."""
@@ -43,6 +47,10 @@ class SortedRows(Protocol):
     def combiner_names(self) -> CombinerNames:
         """What their operands are of."""
 
+    @property
+    def row_bytes(self) -> float:
+        """About how many bytes a row takes."""
+
     def task_values(self) -> np.ndarray[Any, Any]:
         """The tasks that have rows here, ascending."""
 
@@ -53,7 +61,7 @@ class SortedRows(Protocol):
         """The task and stored keys of a row."""
 
     def lower_bound(self, place: Sequence[Any]) -> int:
-        """The first row that is not before a place."""
+        """The first row that is not before a place, of which the last keys may be missing."""
 
 
 Order = tuple[Any, ...]
@@ -85,6 +93,7 @@ def chunks(table: Table, stacks: Sequence[Sequence[SortedRows]], task_set: TaskS
     sources = [_Source(table, level, task_set) for stack in stacks for level in stack]
     lows: list[int] = [0] * len(sources)
     low: Order | None = None
+    chunk_rows = _rows_of_chunk(table, [source.level for source in sources], chunk_rows)
     for high, ends in [*_cuts(table, [source.level for source in sources], chunk_rows), (None, None)]:
         ends = ends or [source.level.height for source in sources]
         bounds = zip(sources, lows, ends, strict=True)
@@ -95,23 +104,33 @@ def chunks(table: Table, stacks: Sequence[Sequence[SortedRows]], task_set: TaskS
         lows, low = ends, high
 
 
+def _rows_of_chunk(table: Table, levels: Sequence[SortedRows], chunk_rows: int) -> int:
+    """Fewer rows where some are whole structures, of which each becomes the rows of its elements."""
+    packed = [level for level in levels if is_packed(level.table, table) and level.height]
+    if not packed:
+        return chunk_rows
+    mean = sum(level.height * level.row_bytes for level in packed) / sum(level.height for level in packed)
+    return max(1, min(chunk_rows, int(_PACKED_BYTES / max(1.0, mean))))
+
+
 def _cuts(table: Table, levels: Sequence[SortedRows], chunk_rows: int) -> list[tuple[Order, list[int]]]:
     """Places between chunks, and where each level has them.
 
     Each level marks its rows in equal steps, and every so many marks of all levels there is a cut: between two cuts a
-    level has at most a step more than it has marks.
+    level has at most a step more than it has marks. Where some rows are whole structures, no cut is within one.
     """
     if sum(level.height for level in levels) <= chunk_rows:
         return []
     step = max(1, chunk_rows // (_STEPS * len(levels)))
-    places = [level.place(row) for level in levels for row in range(step, level.height, step)]
+    width = 1 + min(len(level.table.keys) for level in levels)
+    places = [level.place(row)[:width] for level in levels for row in range(step, level.height, step)]
     marks = sorted(((_order(table, place), place) for place in places), key=itemgetter(0))
     every = (_STEPS - 1) * len(levels)
     return [(order, [level.lower_bound(place) for level in levels]) for order, place in marks[every::every]]
 
 
 def _order(table: Table, place: Sequence[Any]) -> Order:
-    return place[0], *(key_codec(kind).order(key) for kind, key in zip(table.keys, place[1:], strict=True))
+    return place[0], *(key_codec(kind).order(key) for kind, key in zip(table.keys, place[1:], strict=False))
 
 
 class _Source:
@@ -119,7 +138,6 @@ class _Source:
 
     def __init__(self, table: Table, level: SortedRows, task_set: TaskSet) -> None:
         self.level = level
-        self._table = table
         self._own = pl.col("task") % task_set.modulus == task_set.remainder
         # A level that was packed for fewer threads holds tasks of other sets between those of this one.
         tasks = level.task_values() if task_set.modulus > 1 else ()
@@ -127,10 +145,9 @@ class _Source:
         self._clears = None if level.clear_frame is None else level.clear_frame.filter(self._own)
         self._clear_orders: list[Order] = []
         if self._clears is not None:
-            self._clears = order_rows(table, self._clears)
-            self._clear_orders = [
-                _order(table, row) for row in self._clears.select("task", *table.key_names).iter_rows()
-            ]
+            self._clears = order_rows(level.table, self._clears)
+            places = self._clears.select("task", *level.table.key_names).iter_rows()
+            self._clear_orders = [_order(table, place) for place in places]
 
     def rows(self, start: int, end: int, low: Order | None, high: Order | None) -> pl.DataFrame:
         """Rows [start, end), with the clears that concern rows between two places."""
@@ -142,4 +159,4 @@ class _Source:
         first = 0 if low is None else bisect_left(self._clear_orders, low[:1])
         last = self._clears.height if high is None else bisect_left(self._clear_orders, high)
         clears = self._clears.slice(first, last - first)
-        return order_rows(self._table, pl.concat([clears, rows], how="diagonal")) if clears.height else rows
+        return order_rows(self.level.table, pl.concat([clears, rows], how="diagonal")) if clears.height else rows

@@ -12,6 +12,7 @@ from tidemill.tables.level_merge import CombinerNames, empty_rows, key_columns, 
 from tidemill.tables.migrated_values import migrated
 from tidemill.tables.sorted_table import SortedTable
 from tidemill.tables.tables import Table
+from tidemill.tables.unpacked_values import is_packed
 
 Positions = np.ndarray[Any, Any]
 """Row numbers, ascending."""
@@ -31,8 +32,10 @@ def lookup(table: Table, levels: Sequence[SortedTable], keys: pl.DataFrame) -> p
         if rows.height or level.clears:
             found.append((level.table, _with_clears(level.table, rows, level), level.combiner_names))
         if level.is_all_puts and rows.height and rows.height * 4 > wanted.height:
-            wanted = wanted.join(rows, on=key_columns(table), how="anti", nulls_equal=True, maintain_order="left")
+            wanted = wanted.join(rows, on=key_columns(level.table), how="anti", nulls_equal=True, maintain_order="left")
     rows, _ = resolve(table, migrated(table, found[::-1]), is_base=True) if found else (empty_rows(table), ())
+    if any(is_packed(written, table) for written, _, _ in found):
+        rows = rows.join(keys, on=key_columns(table), how="semi", nulls_equal=True, maintain_order="left")
     return rows
 
 
@@ -46,7 +49,13 @@ def clear_rows(table: Table, level: SortedTable) -> pl.DataFrame:
 
 
 def matching_rows(table: Table, level: SortedTable, keys: pl.DataFrame, *, is_bare: bool = False) -> pl.DataFrame:
-    """The rows of one level (clears aside) whose keys are among `keys`; without their values if `is_bare`."""
+    """The rows of one level (clears aside) whose keys are among `keys`; without their values if `is_bare`.
+
+    Of a level of whole structures those that may have such an element.
+    """
+    if is_packed(level.table, table):
+        table = level.table
+        keys = keys.select(key_columns(table)).unique(maintain_order=True)
     if is_bare:
         return _matching_rows(table, level, keys, [*key_columns(table), "kind"])
     return level.widened(_matching_rows(table, level, keys, level.column_names))

@@ -13,12 +13,10 @@ from tidemill.tables.codecs import key_codec
 from tidemill.tables.container import DELETE, OPERAND, PUT
 from tidemill.tables.level_merge import CombinerNames, fold_cells
 from tidemill.tables.migrated_values import migrated_cell
-from tidemill.tables.sorted_table import Bounds, SortedTable
+from tidemill.tables.sorted_table import Bounds, End, SortedTable
 from tidemill.tables.tables import Table
+from tidemill.tables.unpacked_values import Elements
 from tidemill.values.absent import ABSENT
-
-End = tuple[Any, bool] | None
-"""An end of a range: (stored key, is included), or None for open."""
 
 _CHUNK_MIN, _CHUNK_MAX = 32, 8192
 
@@ -34,6 +32,7 @@ class TaskReader:
         levels = [level for level in levels if level.clears.get(task) or _is_filled(level.task_bounds(task))]
         self.levels = [level for level in levels if level.table.generation == table.generation]
         self.before: TaskReader | None = None
+        self._unpacked: tuple[tuple[Any, ...], Elements] | None = None
         if len(self.levels) < len(levels):
             assert table.before is not None
             older = [level for level in levels if level.table.generation < table.generation]
@@ -56,13 +55,32 @@ class TaskReader:
             if level.clears and level.clears_key(self.task, keys):
                 break
         else:
-            if self.before is not None:
-                base = self._migrated(keys, self.before.get(keys))
+            base = self._older_cell(keys)
         return fold_cells(self.table, base, reversed(operands)) if operands else base
 
+    def _older_cell(self, keys: tuple[Any, ...]) -> Any:
+        """What the reader before holds in the row of these keys, after the migration."""
+        if self.before is None:
+            return ABSENT
+        if self.table.is_unpacked:
+            return self._elements(keys[:-1]).get(keys[-1])
+        return self._migrated(keys, self.before.get(keys))
+
     def _migrated(self, keys: tuple[Any, ...], held: Any) -> Any:
-        """What the row of the reader before holds, after the migration."""
+        """What a row of the reader before holds, after the migration."""
         return held if held is ABSENT else migrated_cell(self.table, held, keys)
+
+    def _elements(self, prefix: tuple[Any, ...]) -> Elements:
+        """The structure that the reader before holds in one row, if nothing newer cleared it; the last is kept, for its
+        elements are asked for one after the other.
+        """
+        assert self.before is not None
+        if self._unpacked is None or self._unpacked[0] != prefix:
+            is_cleared = any(level.clears_key(self.task, prefix) for level in self.levels)
+            held = ABSENT if is_cleared else self.before.get(prefix)
+            made = None if held is ABSENT else migrated_cell(self.table, held, prefix)
+            self._unpacked = (prefix, Elements(self.table, made))
+        return self._unpacked[1]
 
     def scan(
         self,
@@ -87,10 +105,15 @@ class TaskReader:
     def _older(
         self, prefix: tuple[Any, ...], low: End, high: End, is_reverse: bool
     ) -> Iterator[tuple[Any, int, Any, int, Any]]:
-        """As `_stream`, of the reader before: below all levels, and not migrated yet."""
+        """As `_stream`, of the reader before: below all levels, and not migrated yet, but for what was unpacked."""
         assert self.before is not None
         order = key_codec(self.table.keys[len(prefix)]).order
-        for key, held in self.before.scan(prefix, low, high, is_reverse):
+        if self.table.is_unpacked:
+            elements = self._elements(prefix).between(low, high)
+            rows = iter(elements[::-1] if is_reverse else elements)
+        else:
+            rows = self.before.scan(prefix, low, high, is_reverse)
+        for key, held in rows:
             yield _ordered(order(key), is_reverse), len(self.levels), key, PUT, held
 
     def _stream(
@@ -130,7 +153,8 @@ class TaskReader:
             if kind == OPERAND:
                 operands.append((cells, self.levels[age].combiner_names))
                 continue
-            base = cells if age < len(self.levels) else self._migrated(keys, cells)
+            is_made = age < len(self.levels) or self.table.is_unpacked
+            base = cells if is_made else self._migrated(keys, cells)
             break
         return fold_cells(self.table, base, reversed(operands)) if operands else base
 
@@ -159,10 +183,17 @@ class TaskReader:
                 key = level.key_at(start, depth)
                 if best is ABSENT or codec.order(key) < codec.order(best):
                     best = key
-        older = ABSENT if self.before is None else self.before.next_key(prefix, after, low)
+        older = self._older_next_key(prefix, after, low)
         if older is not ABSENT and (best is ABSENT or codec.order(older) < codec.order(best)):
             return older
         return best
+
+    def _older_next_key(self, prefix: tuple[Any, ...], after: Any, low: End) -> Any:
+        if self.before is None:
+            return ABSENT
+        if self.table.is_unpacked and len(prefix) == len(self.before.table.keys):
+            return self._elements(prefix).next_key(after, low)
+        return self.before.next_key(prefix, after, low)
 
     def child_keys(self, prefix: tuple[Any, ...], low: End, high: End) -> Iterator[Any]:
         """The keys right below a short prefix, in order; some may hold nothing."""
@@ -192,8 +223,15 @@ class TaskReader:
             if level.clears_key(self.task, prefix):
                 break
         else:
-            found += [] if self.before is None else [self.before.newest(prefix)]
+            found += [] if self.before is None else [self._older_newest(prefix)]
         return pl.concat(found).unique("key", keep="first")
+
+    def _older_newest(self, prefix: tuple[Any, ...]) -> pl.DataFrame:
+        assert self.before is not None
+        if not self.table.is_unpacked:
+            return self.before.newest(prefix)
+        keys = key_codec(self.table.keys[-1]).stored_series(self._elements(prefix).keys).alias("key")
+        return pl.DataFrame([keys]).with_columns(kind=pl.lit(PUT, pl.Int8))
 
 
 _NO_KEYS = pl.DataFrame(schema={"key": pl.Null, "kind": pl.Int8})

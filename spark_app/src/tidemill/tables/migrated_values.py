@@ -21,6 +21,7 @@ from tidemill.tables.container import OPERAND, PUT
 from tidemill.tables.level_merge import CombinerNames, cell_columns, clears_applied, key_columns, key_rows, resolve
 from tidemill.tables.null_keys import shown
 from tidemill.tables.tables import Table, value_schema
+from tidemill.tables.unpacked_values import hiding_rows, size_of, unpacked_rows
 from tidemill.values.errors import NeedsCode, UserCodeError, message_of
 from tidemill.values.texts import shortened
 
@@ -37,11 +38,15 @@ def migrated(
     assert table.before is not None
     older = migrated(table.before, [held for held in rows if held[0].generation < table.generation])
     frame, _ = resolve(table.before, older, is_base=True)
-    frame = _not_hidden(table, frame, [held for held, _ in newer])
-    cells = zip(cells_of(table.before, frame), key_rows(table, frame), strict=True)
+    hiding = (hiding_rows(table, held) if table.is_unpacked else held for held, _ in newer)
+    frame = _not_hidden(table.before, frame, [held for held in hiding if held.height])
+    cells = zip(cells_of(table.before, frame), key_rows(table.before, frame), strict=True)
     made = [migrated_cell(table, cell, keys[1:]) for cell, keys in cells]
-    columns = cell_columns(table, [PUT] * frame.height, made)
-    frame = frame.select(*key_columns(table), "kind").with_columns(**columns)
+    if table.is_unpacked:
+        frame = unpacked_rows(table, frame, made)
+    else:
+        columns = cell_columns(table, [PUT] * frame.height, made)
+        frame = frame.select(*key_columns(table), "kind").with_columns(**columns)
     return [(frame, tuple(None for _ in table.columns)), *newer]
 
 
@@ -58,7 +63,8 @@ def _not_hidden(table: Table, older: pl.DataFrame, newer: Sequence[pl.DataFrame]
 
 
 def migrated_cell(table: Table, cell: Any, keys: Sequence[Any]) -> Any:
-    """What a row of `table` holds (`SortedTable.cells`) that held `cell` before its newest migration.
+    """What a row of `table` holds (`SortedTable.cells`) that held `cell` before its newest migration; where that one
+    subindexed values, the whole structure.
 
     Raises:
         NeedsCode: the migration's function is not in this process.
@@ -79,10 +85,12 @@ def migrated_cell(table: Table, cell: Any, keys: Sequence[Any]) -> Any:
         said = f"{type(error).__name__}: {message_of(error)}"
         raise _failure(f"{where}: {name} at {step.at} raised {said}", step.at, cell, error) from error
     try:
-        checked = checker(value_schema(table))(made)
+        checked = checker(table.structure or value_schema(table))(made)
     except Misfit as misfit:
         text = str(refusal(step.pstate, shown(table, keys), misfit, f"{name} at {step.at} returned "))
         raise _failure(text, step.at, cell, None) from None
+    if table.structure is not None:
+        return checked if table.is_unpacked else size_of(checked)
     if table.fields is None or checked is None:
         return checked
     return {field: checked[field] for field, _ in table.fields if field in checked}

@@ -9,7 +9,7 @@ from tidemill.definition.migration_steps import steps_of
 from tidemill.definition.stored import StoredPState
 from tidemill.journal.entries import Entry
 from tidemill.journal.snapshot import Snapshot
-from tidemill.language.migrations import Location, location_text
+from tidemill.language.migrations import Location, location_text, rows_location
 from tidemill.tables.tables import Table, layout_of, row_key
 
 
@@ -54,10 +54,11 @@ def progress_of(pstates: Iterable[StoredPState], entry: Entry) -> tuple[Migratio
 
 
 def done_generations(pstates: Iterable[StoredPState], snapshot: Snapshot) -> dict[str, dict[Location, int]]:
-    """By PState and location how many migrations all rows went through, where some rows wait for more."""
+    """By PState and location of rows how many migrations all of them went through, where some wait for more."""
     found: dict[str, dict[Location, int]] = {}
     for pstate, location, name, table in migrated_tables(pstates):
         held = [part.generation(name) for part in snapshot.parts() if part.rows.get(name)]
         if min(held, default=table.generation) < table.generation:
-            found.setdefault(pstate.name, {})[location] = min(held)
+            rows = rows_location(location, pstate.migrated_locations)
+            found.setdefault(pstate.name, {})[rows] = min(held)
     return found

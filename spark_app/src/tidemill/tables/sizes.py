@@ -13,12 +13,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from tidemill.tables.codecs import key_codec
 from tidemill.tables.container import CLEAR, DELETE, OPERAND, TableRows
 from tidemill.tables.level_merge import key_columns, order_rows, resolve
 from tidemill.tables.lookup import lookup, matching_rows
 from tidemill.tables.merge_reader import TaskReader
 from tidemill.tables.sorted_table import SortedTable
 from tidemill.tables.tables import Table, is_size_table
+from tidemill.tables.unpacked_values import is_packed
 
 SUM = ("sum",)
 Flags = np.ndarray[Any, Any]
@@ -29,8 +31,12 @@ def live_keys(table: Table, levels: Sequence[SortedTable], keys: pl.DataFrame) -
     columns = key_columns(table)
     alive = np.zeros(keys.height, dtype=bool)
     wanted = keys.select(columns).with_row_index("row")
-    for level in reversed(levels):
+    for age, level in enumerate(reversed(levels)):
         if wanted.height == 0:
+            break
+        if is_packed(level.table, table):
+            held = lookup(table, levels[: len(levels) - age], wanted.select(columns)).select(columns)
+            alive[wanted.join(held, on=columns, how="semi", nulls_equal=True)["row"].to_numpy()] = True
             break
         found = matching_rows(table, level, wanted.select(columns), is_bare=True)
         if found.height:
@@ -68,6 +74,9 @@ def _live_below(reader: TaskReader, prefix: tuple[Any, ...]) -> pl.Series:
     if not is_size_table(reader.table.id):
         rows = reader.newest(prefix)
         return rows.filter(pl.col("kind") != DELETE)["key"]
+    if reader.before is not None:
+        keys = [key for key, size in reader.scan(prefix) if size > 0]
+        return key_codec(reader.table.keys[-1]).stored_series(keys)
     levels = []
     for level in reader.levels:
         levels.append((level.rows(*level.prefix_bounds(reader.task, prefix)), level.combiner_names))
@@ -99,33 +108,32 @@ class ElementRows:
         """What the delta cleared above single elements."""
         return None if self._level is None else self._level.clear_frame
 
-    def live(self, keys: pl.DataFrame) -> tuple[Flags, Flags]:
-        """Which of some distinct keys are there below the delta, and which with it."""
+    def live(self, keys: pl.DataFrame, is_kept: Flags) -> tuple[Flags, Flags]:
+        """Which of some distinct keys are there below the delta, and which with it; what it clears (not `is_kept`) is
+        not looked up.
+        """
+        kept = keys.filter(pl.Series(is_kept))
         if not self._counts:
-            return self._live_rows(keys)
+            return self._live_rows(keys, kept, is_kept)
         columns = key_columns(self._table)
-        held = lookup(self._table, self._before, keys).select(*columns, "value")
+        held = lookup(self._table, self._before, kept).select(*columns, "value")
         before = _beside(keys, columns, held)["value"].fill_null(0)
         if self._level is None:
             return (flags := before.to_numpy() > 0), flags
         rows = _beside(keys, columns, self._level.stored_frame.select(*columns, "kind", "value"))
-        is_kept = self._is_kept(keys) & (rows["kind"].fill_null(OPERAND) == OPERAND).to_numpy()
-        after = before.to_numpy() * is_kept + rows["value"].fill_null(0).to_numpy()
+        is_added = (rows["kind"].fill_null(OPERAND) == OPERAND).to_numpy()
+        after = before.to_numpy() * is_added + rows["value"].fill_null(0).to_numpy()
         return before.to_numpy() > 0, after > 0
 
-    def _live_rows(self, keys: pl.DataFrame) -> tuple[Flags, Flags]:
+    def _live_rows(self, keys: pl.DataFrame, kept: pl.DataFrame, is_kept: Flags) -> tuple[Flags, Flags]:
         columns = key_columns(self._table)
-        before = live_keys(self._table, self._before, keys)
+        before = np.zeros(keys.height, dtype=bool)
+        before[is_kept] = live_keys(self._table, self._before, kept)
         if self._level is None:
             return before, before
         kinds = _beside(keys, columns, self._level.stored_frame.select(*columns, "kind"))["kind"]
         is_written = kinds.is_not_null().to_numpy()
-        return before, np.where(is_written, kinds.fill_null(DELETE).to_numpy() != DELETE, before & self._is_kept(keys))
-
-    def _is_kept(self, keys: pl.DataFrame) -> Flags:
-        """Which of some keys the delta does not clear."""
-        assert self._level is not None
-        return _not_cleared(keys, self._level.clear_frame)
+        return before, np.where(is_written, kinds.fill_null(DELETE).to_numpy() != DELETE, before)
 
 
 def _beside(keys: pl.DataFrame, columns: list[str], rows: pl.DataFrame) -> pl.DataFrame:
@@ -141,15 +149,15 @@ def size_rows(sizes: Table, marks: Sequence[ElementRows]) -> TableRows | None:
     clears = [mark.clears for mark in changed if mark.clears is not None]
     cleared = pl.concat([_cleared(sizes, rows) for rows in clears]).unique() if clears else None
     was_there, is_there = np.zeros(elements.height, dtype=bool), np.zeros(elements.height, dtype=bool)
+    is_kept = np.ones(elements.height, dtype=bool)
+    for rows in clears:  # the size itself went
+        is_kept &= _not_cleared(elements, rows)
     open_rows = np.arange(elements.height)
     for mark in [*changed, *(mark for mark in marks if mark not in changed)]:
-        keys = elements[open_rows]
-        before, after = mark.live(keys)
+        before, after = mark.live(elements[open_rows], is_kept[open_rows])
         was_there[open_rows] |= before
         is_there[open_rows] |= after
         open_rows = open_rows[~(was_there[open_rows] & is_there[open_rows])]  # the others stay, whatever else holds
-    for rows in clears:  # the size itself went
-        was_there &= _not_cleared(elements, rows)
     change = pl.Series("value", is_there.astype(np.int64) - was_there.astype(np.int64))
     columns = key_columns(sizes)
     sums = elements.with_columns(change).group_by(columns, maintain_order=True).agg(pl.col("value").sum())

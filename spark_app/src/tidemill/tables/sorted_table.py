@@ -22,6 +22,9 @@ from tidemill.values.data import datetime_micros
 
 Bounds = tuple[int, int]
 
+End = tuple[Any, bool] | None
+"""An end of a range: (stored key, is included), or None for open."""
+
 
 class SortedTable:
     """Rows of kinds put, delete and operand in `frame`; the clears are apart in `clears`.
@@ -90,6 +93,11 @@ class SortedTable:
     def has_none(self) -> bool:
         """Whether the column `none` is there."""
         return self.table.fields is not None and "none" in self.column_names
+
+    @property
+    def row_bytes(self) -> float:
+        """About how many bytes a row takes."""
+        return float(self.arrow.nbytes / max(1, self.height))
 
     @property
     def column_names(self) -> list[str]:
@@ -172,9 +180,9 @@ class SortedTable:
         return self._keys[depth].bound(bounds[0], bounds[1], key, after)
 
     def lower_bound(self, place: Sequence[Any]) -> int:
-        """The first row that is not before a place: a task and all keys (stored form)."""
+        """The first row that is not before a place: a task and leading keys (stored form)."""
         start, end = self.task_bounds(place[0])
-        for search, key in zip(self._keys, place[1:], strict=True):
+        for search, key in zip(self._keys, place[1:], strict=False):
             if start == end:
                 break
             start, end = search.equal(start, end, key)

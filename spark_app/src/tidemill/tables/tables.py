@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Union
 from urllib.parse import quote
 
 from tidemill.language.dataflow import MigrationStep
-from tidemill.language.migrations import Location
+from tidemill.language.migrations import Location, is_element, not_subindexed, schema_at, with_schema_at
 from tidemill.language.schema import (
     FixedKeysSchema,
     Leaf,
@@ -53,6 +53,8 @@ class Table:
 
     `value` is the schema of the single value column; `fields` those of a record, one column a field; a set has neither.
     `generation` counts the migrations that its values went through; `step` is the newest, from the table `before` it.
+    Where that one subindexed values, each row before is a `structure`: its elements are rows here, or their number is
+    one in a size table.
     """
 
     id: str
@@ -63,6 +65,7 @@ class Table:
     generation: int = 0
     step: MigrationStep | None = field(default=None, compare=False, repr=False)
     before: Table | None = field(default=None, compare=False, repr=False)
+    structure: Schema | None = field(default=None, compare=False, repr=False)
 
     @property
     def columns(self) -> tuple[tuple[str, Schema], ...]:
@@ -90,6 +93,11 @@ class Table:
         while found.generation > generation and found.before is not None:
             found = found.before
         return found
+
+    @property
+    def is_unpacked(self) -> bool:
+        """Whether the newest migration made several rows of each, which have one key more."""
+        return self.structure is not None and not is_size_table(self.id)
 
     def null_key(self, keys: Sequence[Any]) -> int | None:
         """The position of the first key that is None though its column takes no None; `keys` may be a prefix."""
@@ -207,7 +215,7 @@ def layout_of(schema: Schema, steps: tuple[MigrationStep, ...] = ()) -> Layout:
     """The layout of a schema; the same schema always gives the same table ids. `steps` are the migrations of its
     values, oldest first.
     """
-    root = _migrated(_root(schema), steps)
+    root = _migrated(_root(schema), schema, steps)
     tables = {table.id: table for table in tables_below(root)}
     counted = tuple(_counted_below(root))
     sizes = {marks[0]: table for table, marks in counted if len(marks) == 1 and marks[0] in tables}
@@ -238,19 +246,26 @@ def value_table(schema: Schema, location: Location) -> Table | None:
     return place.table if isinstance(place, ValuePlace) else None
 
 
-def _migrated(root: Place, steps: Sequence[MigrationStep]) -> Place:
-    for location in dict.fromkeys(step.location for step in steps):
-        root = _migrated_at(root, location, [step for step in steps if step.location == location])
+def _migrated(root: Place, schema: Schema, steps: Sequence[MigrationStep]) -> Place:
+    """What was subindexed was a value before that: migrations of its elements come after those of the whole."""
+    for location in sorted(dict.fromkeys(step.location for step in steps), key=len):
+        made = [step for step in steps if step.location == location]
+        inside = next((step for step in steps if is_element(step.location, location)), None)
+        if inside is not None:
+            schema = with_schema_at(schema, inside.location, inside.before)
+        root = _migrated_at(root, location, made, schema_at(schema, location))
     return root
 
 
-def _migrated_at(place: Place, location: Location, steps: Sequence[MigrationStep]) -> Place:
-    """The place with its table at a location after these migrations of it."""
+def _migrated_at(place: Place, location: Location, steps: Sequence[MigrationStep], schema: Schema | None) -> Place:
+    """The place with its table at a location after these migrations of it; `schema` is what they made of its values."""
+    if not location and isinstance(place, (MapPlace, SetPlace, ListPlace)):
+        return place if schema is None else _unpacked_place(place, steps, schema)
     if isinstance(place, (MapPlace, ListPlace)) and location:
-        return replace(place, element=_migrated_at(place.element, location[1:], steps))
+        return replace(place, element=_migrated_at(place.element, location[1:], steps, schema))
     if isinstance(place, RecordPlace) and location:
         fields = (
-            (name, _migrated_at(field, location[1:], steps) if str(name) == location[0] else field)
+            (name, _migrated_at(field, location[1:], steps, schema) if str(name) == location[0] else field)
             for name, field in place.fields
         )
         return replace(place, fields=tuple(fields))
@@ -260,12 +275,34 @@ def _migrated_at(place: Place, location: Location, steps: Sequence[MigrationStep
 
 
 def _migrated_table(newest: Table, steps: Sequence[MigrationStep]) -> Table:
-    before: Table | None = None
-    step: MigrationStep | None = None
-    for generation, following in enumerate(steps):
+    """The table after these migrations, behind those that it had before."""
+    before, step, structure, first = newest.before, newest.step, newest.structure, newest.generation
+    for generation, following in enumerate(steps, first):
         table = _value_table(following.before, newest.id, Keys(newest.keys, newest.nullable))
-        before, step = replace(table, generation=generation, step=step, before=before), following
-    return replace(newest, generation=len(steps), step=step, before=before)
+        table = replace(table, generation=generation, step=step, before=before, structure=structure)
+        before, step, structure = table, following, None
+    return replace(newest, generation=first + len(steps), step=step, before=before, structure=structure)
+
+
+def _unpacked_place(
+    place: MapPlace | SetPlace | ListPlace, steps: Sequence[MigrationStep], structure: Schema
+) -> MapPlace | SetPlace | ListPlace:
+    """The place of a structure whose elements became rows: the newest of these migrations made them of one value."""
+    element = place if isinstance(place, SetPlace) else place.element
+    if not isinstance(element, (SetPlace, ValuePlace)):
+        return place
+    values = element.table
+    keys = Keys(values.keys[:-1], tuple(at for at in values.nullable if at < len(values.keys) - 1))
+    packed = _migrated_table(_value_table(not_subindexed(steps[-1].before), values.id, keys), steps[:-1])
+
+    def unpacked(table: Table) -> Table:
+        made = not_subindexed(structure)
+        return replace(table, generation=len(steps), step=steps[-1], before=packed, structure=made)
+
+    sizes, rows = None if place.sizes is None else unpacked(place.sizes), unpacked(values)
+    if isinstance(place, SetPlace):
+        return SetPlace(rows, sizes)
+    return replace(place, element=ValuePlace(rows), sizes=sizes)
 
 
 def _counted_below(place: Place) -> Iterator[Counted]:

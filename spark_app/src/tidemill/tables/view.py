@@ -27,21 +27,22 @@ class SnapshotView:
         """The sorted tables of each level that has any, oldest first."""
         levels = self._levels.get(key)
         if levels is None:
-            name = row_key(key)
-            found = ([self._open(part, key, table) for part in parts] for parts in self._parts(name))
+            found = ([self._open(part, key, table) for part in parts] for parts in self._parts(key, table))
             levels = self._levels[key] = [level for level in found if level]
         return levels
 
-    def has_rows(self, key: TableKey) -> bool:
+    def has_rows(self, key: TableKey, table: Table) -> bool:
         """Whether any level has rows of a table, without loading one."""
-        return any(self._parts(row_key(key)))
+        return any(self._parts(key, table))
 
-    def _parts(self, name: str) -> Iterator[list[Part]]:
+    def _parts(self, key: TableKey, table: Table) -> Iterator[list[Part]]:
         for level in self.snapshot.levels:
-            yield [part for part in level.parts if part.rows.get(name) and part.tasks.overlaps(self.task_set)]
+            parts = (part for part in level.parts if part.tasks.overlaps(self.task_set))
+            yield [part for part in parts if stored_key(part, key, table) is not None]
 
     def _open(self, part: Part, key: TableKey, table: Table) -> SortedTable:
         container = self._loader.load(part)
+        key = stored_key(part, key, table) or key
         meta = container.meta[key]
         with reading_object(part.name):
             return SortedTable(table, container.tables[key], meta.combiner_names, meta.table)
@@ -67,6 +68,20 @@ class SnapshotView:
         """Let go of what was loaded."""
         self._levels.clear()
         self._readers.clear()
+
+
+def stored_key(part: Part, key: TableKey, table: Table) -> TableKey | None:
+    """Under which key a part has rows of a table; None if it has none.
+
+    Sizes of structures that a migration subindexed are known from the values before it, until those are rewritten.
+    """
+    if part.rows.get(row_key(key)):
+        return key
+    if table.before is None or table.before.id == table.id:
+        return None
+    values = (key[0], table.before.id)
+    has_older = part.rows.get(row_key(values)) and part.generation(row_key(values)) < table.generation
+    return values if has_older else None
 
 
 def newest_first(levels: list[list[SortedTable]]) -> list[SortedTable]:

@@ -1,0 +1,113 @@
+"""Structures that were stored as one value, and became subindexed by a migration: their elements as rows.
+
+Rows of the table before are found by the keys that both have. Each of them becomes the rows of its elements, below all
+that was written since, as if the whole structure had been written then; in a size table it becomes their number.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from tidemill.tables.codecs import key_codec
+from tidemill.tables.container import CLEAR, DELETE, PUT
+from tidemill.tables.level_merge import cell_columns, key_columns, order_rows
+from tidemill.tables.sorted_table import End, nan_token
+from tidemill.tables.tables import Table
+from tidemill.values.absent import ABSENT
+
+Structure = dict[Any, Any] | set[Any] | list[Any] | None
+
+
+def is_packed(stored: Table, table: Table) -> bool:
+    """Whether a row of `stored` is a whole structure, of whose elements each is a row of `table`."""
+    return len(stored.keys) < len(table.keys)
+
+
+def size_of(structure: Structure) -> int:
+    """How many elements there are."""
+    return 0 if structure is None else len(structure)
+
+
+def cells_by_key(table: Table, structure: Structure) -> Iterator[tuple[Any, Any]]:
+    """(stored key, what its row of `table` holds) of each element."""
+    if structure is None:
+        return
+    if isinstance(structure, list):
+        pairs: Any = enumerate(structure)
+    else:
+        pairs = structure.items() if isinstance(structure, dict) else ((element, True) for element in structure)
+    stored = key_codec(table.keys[-1]).check
+    for key, value in pairs:
+        yield stored(key), _cell(table, value)
+
+
+def _cell(table: Table, value: Any) -> Any:
+    if table.fields is None or value is None:
+        return value
+    return {field: value[field] for field, _ in table.fields if field in value}
+
+
+class Elements:
+    """The elements of one structure, to be read as rows that share all keys but the last."""
+
+    def __init__(self, table: Table, structure: Structure) -> None:
+        order = key_codec(table.keys[-1]).order
+        cells = ((order(key), key, cell) for key, cell in cells_by_key(table, structure))
+        rows = sorted(cells, key=itemgetter(0))
+        self.keys = [key for _, key, _ in rows]
+        self._orders = [at for at, _, _ in rows]
+        self._cells = [cell for _, _, cell in rows]
+        self._places = {nan_token(key): place for place, key in enumerate(self.keys)}
+        self._order = order
+
+    def get(self, key: Any) -> Any:
+        """What the row of a stored key holds, or ABSENT."""
+        place = self._places.get(nan_token(key))
+        return ABSENT if place is None else self._cells[place]
+
+    def between(self, low: End, high: End) -> list[tuple[Any, Any]]:
+        """(stored key, cell) within a range, in the order of keys."""
+        start = 0 if low is None else self._place(low[0], is_after=not low[1])
+        end = len(self.keys) if high is None else self._place(high[0], is_after=high[1])
+        return list(zip(self.keys[start:end], self._cells[start:end], strict=True))
+
+    def next_key(self, after: Any, low: End) -> Any:
+        """The least key beyond `after`, or from `low` on if that is ABSENT; ABSENT if there is none."""
+        place = 0
+        if after is not ABSENT:
+            place = self._place(after, is_after=True)
+        elif low is not None:
+            place = self._place(low[0], is_after=not low[1])
+        return self.keys[place] if place < len(self.keys) else ABSENT
+
+    def _place(self, key: Any, *, is_after: bool) -> int:
+        return (bisect_right if is_after else bisect_left)(self._orders, self._order(key))
+
+
+def unpacked_rows(table: Table, rows: pl.DataFrame, structures: Sequence[Structure]) -> pl.DataFrame:
+    """The sorted rows of the elements of structures; `rows` have the keys of the table before."""
+    assert table.before is not None
+    elements = [list(cells_by_key(table, structure)) for structure in structures]
+    counts = np.array([len(each) for each in elements], dtype=np.int64)
+    flat = list(chain.from_iterable(elements))
+    shared = rows.select(key_columns(table.before))[np.repeat(np.arange(rows.height), counts)]
+    last = key_codec(table.keys[-1]).stored_series([key for key, _ in flat]).alias(table.key_names[-1])
+    kinds = pl.Series("kind", [PUT] * len(flat), dtype=pl.Int8)
+    columns = cell_columns(table, [PUT] * len(flat), [cell for _, cell in flat])
+    return order_rows(table, shared.with_columns(last, kinds).with_columns(**columns))
+
+
+def hiding_rows(table: Table, newer: pl.DataFrame) -> pl.DataFrame:
+    """Rows of the table before that hide as much of it as some rows of `table` do: elements alone hide no structure."""
+    assert table.before is not None
+    width = len(table.before.keys)
+    kind = pl.when(pl.col("kind") == CLEAR + width).then(pl.lit(DELETE, pl.Int8)).otherwise(pl.col("kind"))
+    clears = newer.filter((pl.col("kind") >= CLEAR) & (pl.col("kind") <= CLEAR + width))
+    return clears.select(kind.cast(pl.Int8).alias("kind"), *key_columns(table.before))
