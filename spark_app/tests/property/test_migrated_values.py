@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_operands_model import ROWS, N, agg, by_key, expected_after, plain
+from test_operands_model import CASES, ROWS, N, agg, by_key, expected_after, plain
 from test_operands_model import Store as Columns
 from test_pstate_model import CHUNK_ROWS, KEYS, THREADS, USED_TASKS, Store, is_plain_root, read, same
 from test_pstate_model import schemas as SCHEMAS
@@ -23,6 +23,7 @@ from tidemill.pstate.operands import compile_writer
 from tidemill.scans.export import export
 from tidemill.tables.parts import PartLoader
 from tidemill.tables.tables import value_table
+from tidemill.values.keys import NAN
 
 SETTINGS = settings(max_examples=80, deadline=None)
 INT = Leaf("int")
@@ -62,6 +63,11 @@ def counted(value: Any) -> Any:
     return dict.fromkeys(KEYS["int"][: weight(value)], value)
 
 
+def keyed(value: Any) -> Any:
+    """The same by keys of several types."""
+    return dict.fromkeys([NAN, (1, "a")][: weight(value)], value)
+
+
 def named(value: Any) -> Any:
     return {f"k{place}": {"old": value} if place else None for place in range(weight(value))}
 
@@ -81,7 +87,7 @@ def weight(value: Any) -> int:
 
 SUBINDEXED: list[tuple[Schema, Any]] = [
     (MapSchema("int", Leaf("object"), subindexed=True), counted),
-    (MapSchema("object", Leaf("object"), subindexed=True, tracks_size=False, nullable=True), counted),
+    (MapSchema("object", Leaf("object"), subindexed=True, tracks_size=False, nullable=True), keyed),
     (MapSchema("str", FixedKeysSchema((("new", INT), ("old", Leaf("object")))), subindexed=True), named),
     (SetSchema("str", subindexed=True), members),
     (ListSchema(Leaf("object"), subindexed=True), repeated),
@@ -224,3 +230,38 @@ def test_operands_fold_around_a_migration_as_python_does(tree: Any, data: Any) -
         if draw(st.booleans()) and store.snapshot.levels:
             store.compact(0)
             assert plain(store.state().root("$$p", 0)) == expected
+
+
+def unchanged(value: Any) -> Any:
+    return value
+
+
+@pytest.mark.parametrize("case", ["list", "set", "multi_set", "map", "nested value"])
+@SETTINGS
+@given(data=st.data())
+def test_aggregates_go_on_when_what_they_are_in_becomes_subindexed(case: str, data: Any) -> None:
+    draw = data.draw
+    schema, tree = CASES[case]
+    assert isinstance(schema, MapSchema)
+    values = schema.value
+    rows_schema = dataclasses.replace(schema, value=dataclasses.replace(values, subindexed=True))
+    store, expected = Columns(schema), {}
+    for _ in range(draw(st.integers(2, 5))):
+        current = store.info["$$p"].schema
+        writer = compile_writer(tree, current, position, merge_on_read=draw(st.booleans()))
+        state = store.state()
+        rows = draw(ROWS)
+        if rows:
+            writer.write(state, "$$p", 0, columns_of(rows))
+        for row in rows:
+            expected = expected_after(tree, expected, row)
+        store.commit(state)
+        if current is schema and draw(st.booleans()):
+            step = MigrationStep("$$p", ("values",), "m", values, Function("u", "function", unchanged))
+            store.info["$$p"] = dataclasses.replace(store.info["$$p"], schema=rows_schema, steps=(step,))
+        root = store.state().root("$$p", 0)
+        assert {key: plain(node) for key, node in root.items()} == expected
+        if store.info["$$p"].steps:
+            assert {key: node.size() for key, node in root.items()} == {k: len(held) for k, held in expected.items()}
+        if draw(st.booleans()) and store.snapshot.levels:
+            store.compact(0)
