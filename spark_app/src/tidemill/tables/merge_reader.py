@@ -75,12 +75,13 @@ class TaskReader:
         elements are asked for one after the other.
         """
         assert self.before is not None
-        if self._unpacked is None or self._unpacked[0] != prefix:
+        unpacked = self._unpacked  # several threads may read here
+        if unpacked is None or unpacked[0] != prefix:
             is_cleared = any(level.clears_key(self.task, prefix) for level in self.levels)
             held = ABSENT if is_cleared else self.before.get(prefix)
             made = None if held is ABSENT else migrated_cell(self.table, held, prefix)
-            self._unpacked = (prefix, Elements(self.table, made))
-        return self._unpacked[1]
+            unpacked = self._unpacked = (prefix, Elements(self.table, made))
+        return unpacked[1]
 
     def scan(
         self,
