@@ -121,6 +121,16 @@ def test_probing_rows_wait_only_while_the_other_side_is_built() -> None:
     assert frames_of(executor.done(0)) == []
 
 
+def test_rows_that_wait_meet_one_frame_when_a_side_is_built() -> None:
+    executor = JoinExecutor("k", build=1)
+    for keys in ([1, 2, 3, 4, 5, 6], [7, 8], [9]):
+        executor.execute([pl.DataFrame({"k": keys})], 1, 0)
+    executor.execute([pl.DataFrame({"k": range(20)})], 0, 0)
+
+    made = frames_of(executor.ended(1, 0))
+    assert [sorted(frame["k"]) for frame in made] == [list(range(1, 10))]
+
+
 def test_a_left_join_has_the_columns_of_both_sides_when_no_right_row_came() -> None:
     found = run(JoinExecutor("k", how="left", right_schema={"k": pl.Int64, "b": pl.String}), {0: [ROWS]})
 
@@ -151,6 +161,9 @@ def test_frames_stay_few_and_large_ones_stay_as_they_are_when_a_state_grows() ->
     assert frames[0] is large
     assert len(frames) <= 12
     assert levels.rows == SEALED_ROWS + 1000
+    levels.settle()
+    assert [frame.height for frame in levels] == [SEALED_ROWS, 1000]
+    assert next(iter(levels)) is large
 
 
 @pytest.mark.parametrize("how", ["inner", "left"])

@@ -226,8 +226,9 @@ class JoinExecutor(Executor):
 
     def _built(self) -> Iterator[pl.DataFrame]:
         self._is_built = True
-        waiting = (self._right if self._build == LEFT else self._left).take()
-        return self._probed(waiting)
+        built, waiting = (self._left, self._right) if self._build == LEFT else (self._right, self._left)
+        built.settle()
+        return self._probed(waiting.take())
 
     def _probed(self, frames: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
         for frame in frames:

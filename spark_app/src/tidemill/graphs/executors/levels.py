@@ -53,6 +53,12 @@ class Levels:
             frame = merge([self._frames.pop(), frame])
         self._frames.append(frame)
 
+    def settle(self, merge: Merge = concatenated) -> None:
+        """No frame will follow: make one of all that may still be merged, for each costs its readers a pass."""
+        small = [frame for frame in self._frames if frame.height < SEALED_ROWS]
+        if len(small) > 1:
+            self._frames = [*(frame for frame in self._frames if frame.height >= SEALED_ROWS), merge(small)]
+
     def take_where(self, is_taken: pl.Expr, merge: Merge = concatenated) -> list[pl.DataFrame]:
         """The rows of which an expression is true, by frames, of which some may be empty; the others stay."""
         frames = self.take()
