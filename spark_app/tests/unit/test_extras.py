@@ -80,6 +80,20 @@ def test_the_command_names_the_extra_when_it_is_not_installed(extra: str, argume
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(("extra", "option"), [("spark", "--engine=spark"), ("gateway", "--port=8123")])
+def test_no_module_is_left_when_a_run_needs_an_extra_that_is_not_installed(
+    extra: str, option: str, tmp_path: Path
+) -> None:
+    words = ("run", "examples.seed_example.module:ExampleMicrobatchTopologyModule", option, "--store")
+    arguments = ", ".join(map(repr, (*words, str(tmp_path / "store"))))
+    done = _run(f"sys.path.insert(0, {str(ROOT)!r})\n" + COMMAND.format(arguments=arguments))
+
+    assert done.returncode == 1, done.stderr
+    assert f"pip install 'tidemill[{extra}]'" in done.stderr
+    assert "is ready" not in done.stderr
+    assert not (tmp_path / "store").exists()
+
+
 def test_each_extra_is_declared_when_the_package_names_it() -> None:
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 

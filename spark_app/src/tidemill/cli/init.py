@@ -59,9 +59,7 @@ def init(
     if json_:
         show_json({"folder": str(folder), "entry": f"{words['package']}.module:{words['class']}"})
     else:
-        say(
-            f"{name} is written. Try it: cd {name} && pytest && tidemill run {words['package']}.module:{words['class']}"
-        )
+        say(f"{name} is written. Its README says how to install what it needs, test it and run it: cd {name}")
 
 
 def _words(name: str) -> dict[str, str]:

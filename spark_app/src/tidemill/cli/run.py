@@ -25,6 +25,7 @@ from tidemill.journal.clock import SystemClock
 from tidemill.journal.definition_log import DefinitionLog
 from tidemill.journal.tracing import tracing
 from tidemill.values.errors import BadInput, Fenced, TidemillError
+from tidemill.values.extras import demand
 
 _LOOK_MILLIS = 200.0
 _IDLE_LOOKS = 3
@@ -125,7 +126,11 @@ def _run(asked: _Asked, is_json: bool) -> None:
     from tidemill.cluster.launch import prepare
 
     module, clock = load_module(asked.name), SystemClock()
-    engine_name(asked.engine)  # before anything is written: a wrong word leaves no module behind
+    # Before anything is written: a wrong word, or a part that is not installed, leaves no module behind.
+    if engine_name(asked.engine) == "spark":
+        demand("spark", "pyspark")
+    if asked.port:
+        demand("gateway", "uvicorn")
     _make(asked.store)
     # The definition is stored before an engine starts: clients can append while a JVM comes up.
     prepared = prepare(

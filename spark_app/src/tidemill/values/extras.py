@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import Literal
 
 from tidemill.values.errors import BadInput
@@ -38,3 +39,14 @@ def needing(extra: Extra) -> Iterator[None]:
             f"This needs the package {error.name}, which is not installed. Install it: pip install 'tidemill[{extra}]'"
         )
         raise BadInput(text, extra=extra) from error
+
+
+def demand(extra: Extra, package: str) -> None:
+    """Before anything is done that would be left behind without this package of an optional part.
+
+    Raises:
+        BadInput: it is not installed; the text says how to install it.
+    """
+    with needing(extra):
+        if find_spec(package) is None:
+            raise ModuleNotFoundError(f"No module named {package!r}", name=package)
