@@ -203,7 +203,7 @@ class Writer:
             kinds += ["move", "move"]
             kinds += ["stream"]
         if place.depth > 0:
-            kinds += ["if", "same", "loop", "branch", "graph", "cond", "sub_source"]
+            kinds += ["if", "same", "loop", "branch", "atomic", "macro", "rounds", "graph", "cond", "sub_source"]
             kinds += ["block"] if place.phase == "plain" and place.microbatch else []
         text: str = getattr(self, f"_{self.pick(kinds)}")(place)
         return text
@@ -229,6 +229,10 @@ class Writer:
         return f".keep_true({self.condition(place.env)})"
 
     def _move(self, place: Place) -> str:
+        keyed = [name for name, found in self.own.items() if found in (NUMBERS, NESTED)]
+        if keyed and self.chance(6):
+            place.is_zero = False
+            return self.fill(f'.path_partition("{self.pick(keyed)}", Path.key(<str>))', place.env)
         form = self.fill(self.pick(MOVES), place.env)
         place.is_zero = form.startswith(".global")
         return form
@@ -326,6 +330,18 @@ class Writer:
 
     def _branch(self, place: Place) -> str:
         return f".branch({self.block(place.inside())})"
+
+    def _atomic(self, place: Place) -> str:
+        return f".atomic_block({self.block(place.inside())})"
+
+    def _macro(self, place: Place) -> str:
+        return f".macro({self.block(place)})"
+
+    def _rounds(self, place: Place) -> str:
+        """A loop without variables, which its first round leaves."""
+        inner = place.inside(is_zero=False)
+        place.is_zero = False
+        return f".loop({self.block(inner)}.emit_loop())"
 
     def _graph(self, place: Place) -> str:
         """Anchors, hooks, and what brings them together."""
@@ -611,20 +627,9 @@ class Writer:
         first, second = f"m{self.count}", f"n{self.count}"
         other = outer.inside(phase="pre", depth=1)
         common = {self.fresh(found): found for found in ("str", "int", "any")}
-        bound = [
-            "".join(
-                f'.each(Ops.IDENTITY, {self.expression(found, way.env)}).out("{name}")'
-                for name, found in common.items()
-            )
-            for way in (place,)
-        ]
+        bound = [self._binding(common, place.env)]
         rows = self.rows(microbatch, kind, other) + self.nodes(other, 2)
-        bound += [
-            "".join(
-                f'.each(Ops.IDENTITY, {self.expression(found, other.env)}).out("{name}")'
-                for name, found in common.items()
-            )
-        ]
+        bound.append(self._binding(common, other.env))
         outside = {name: found for name, found in outer.env.items() if name in place.env}
         place.env, place.is_zero = {**outside, **common}, False
         return f'{bound[0]}.anchor("{first}"){rows}{bound[1]}.anchor("{second}").unify("{first}", "{second}")'

@@ -63,6 +63,8 @@ _MAP_SELECTS = (
     ("Path.with_page_size(1, Path.map_vals()).filter_less_than_or_equal(<int>)", "int"),
     ("Path.key(<str>).null_to_val(1).view(Ops.PLUS, <int>)", "int"),
     ("Path.subselect(Path.map_vals()).transformed(Path.all().term(Ops.INC)).all()", "int"),
+    ("Path.map_vals().filter_less_than(<int>)", "int"), ("Path.map_vals().filter_greater_than_or_equal(<int>)", "int"),
+    ("Path.put_collected(<int>).dispense_collected().map_keys()", "str"), ("Path.multi_path(Path.stop(), Path.map_vals())", "int"),
 )  # fmt: skip
 _MAP_TRANSFORMS = (
     "Path.key(<str>).term_val(<int>)", "Path.key(<str>).null_to_val(0).term(Ops.PLUS, <int>)",
@@ -78,6 +80,12 @@ _MAP_TRANSFORMS = (
     "Path.cond_path(Path.must(<str>), Path.key(<name>).null_to_val(1).term(Ops.INC), Path.must(<name>), Path.key(<name2>).term_val(<int>))",
     "Path.key(<str>).null_to_val(0).continue_then_stay(Path.filter_pred(Ops.IS_EVEN)).term(Ops.INC)",
     "Path.put_collected(5).with_fresh_collected(Path.put_collected(<int>).key(<str>).null_to_val(0)).term(Ops.PLUS)",
+    "Path.map_keys().filter_equal(<str>).term_void()", "Path.sorted_map_range_to(<name>, max_amt=<n>).map_vals().term(Ops.INC)",
+    "Path.sorted_map_range_from_start(<n>).map_vals().term(Ops.INC)", "Path.sorted_map_range_to_end(<n>).map_vals().term_void()",
+    "Path.map_vals().filter_less_than(<int>).term(Ops.INC)", "Path.map_vals().filter_greater_than_or_equal(<int>).term(Ops.DEC)",
+    "Path.map_vals().filter_less_than_or_equal(<int>).term_void()", "Path.map_vals().filter_not_equal(<int>).term(Ops.INC)",
+    "Path.if_path(Path.must(<str>), Path.stop(), Path.key(<str>).term_val(<int>))",
+    "Path.put_collected(<int>).dispense_collected().key(<str>).null_to_val(0).term(Ops.INC)",
 )  # fmt: skip
 
 
@@ -173,10 +181,13 @@ SETS = Template(
      ("Path.key(<str>).view(Ops.SIZE)", "int"), ("Path.key(<str>).view(Ops.CONTAINS, <str>)", "bool"),
      ("Path.key(<str>).sorted_set_range(<name>, <name2>).all()", "str"),
      ("Path.key(<str>).sorted_set_range_from(<name>, max_amt=<n>)", "any"),
+     ("Path.key(<str>).sorted_set_range_from_start(<n>).all()", "str"), ("Path.key(<str>).sorted_set_range_to(<name>, max_amt=<n>).all()", "str"),
      ("Path.key(<str>).sorted_set_range_to_end(<n>)", "any"), ("Path.key(<str>).subset(<str>, <name>)", "any")),
     ("Path.key(<str>).void_set_elem().term_val(<str>)", "Path.key(<str>).set_elem(<str>).term_void()",
      "Path.key(<str>).set_elem(<name>).term_val(<str>)", "Path.key(<str>).all().term(next_name)",
      "Path.key(<str>).sorted_set_range_from(<name>).term_val(None)", "Path.key(<str>).term_void()",
+     "Path.key(<str>).sorted_set_range(<name>, <name2>).term_val(None)", "Path.key(<str>).sorted_set_range_to(<name>).all().term_void()",
+     "Path.key(<str>).sorted_set_range_from_start(<n>).all().term_void()", "Path.key(<str>).sorted_set_range_to_end(<n>).term_val(None)",
      "Path.key(<str>).subset(<name>, <str>).term_val({<name2>})",
      "Path.map_vals().all().filter_equal(<name>).term_void()"),
     _compound("CompoundAgg.map(<str>, Agg.set(<str>))", "CompoundAgg.map(<str>, Agg.set_remove(<str>))"),
@@ -185,7 +196,7 @@ RECORDS = Template(
     "PState.map_schema(str, PState.fixed_keys_schema('n', int, 'l', PState.list_schema(object), "
     "'m', PState.map_schema(str, int).subindexed(), 's', PState.set_schema(int)))",
     (("Path.key(<str>, 'n')", "any"), ("Path.key(<str>, 'l').all()", "any"), ("Path.must(<str>).key('n')", "any"),
-     ("Path.key(<str>, 's').all()", "int"), ("Path.map_vals().key('n').null_to_val(7)", "int"),
+     ("Path.key(<str>, 's').all()", "int"), ("Path.key(<str>, 's').null_to_set().view(Ops.SIZE)", "int"), ("Path.map_vals().key('n').null_to_val(7)", "int"),
      *_below("Path.key(<str>, 'm')", _MAP_SELECTS[:12])),
     ("Path.key(<str>, 'n').null_to_val(0).term(Ops.PLUS, <int>)", "Path.key(<str>, 'l').term(appended, <any>)",
      "Path.key(<str>, 's').void_set_elem().term_val(<int>)", "Path.key(<str>, 'n').term_void()",

@@ -11,7 +11,9 @@ EXPRESSIONS: dict[str, tuple[str, ...]] = {
     "str": ('"a"', "Expr(name_of, <any>)", '"b"', "Expr(name_of, <int>)", "Expr(Ops.TO_STRING, <str>)"),
     "int": ("1", "0", "Expr(Ops.PLUS, <int>, <int>)", "Expr(small, <any>)", "-2", "Expr(Ops.MOD, <int>, 3)", "Expr(Ops.FLOOR_DIV, <int>, -2)",
             "Expr(Ops.SIZE, <list>)", "Expr(Ops.MINUS, <int>, <int>)", "Expr(Ops.CURRENT_TASK_ID)",
-            "Expr(Ops.CURRENT_MICROBATCH_ID)", "Expr(Ops.MAX, <int>, <int>)"),
+            "Expr(Ops.CURRENT_MICROBATCH_ID)", "Expr(Ops.MAX, <int>, <int>)", "Expr(Ops.MIN, <int>, <small>)",
+            "Expr(Ops.TIMES, <small>, <small>)", "Expr(Ops.TIMES_LONG, <small>, 2)", "Expr(Ops.MINUS_LONG, <int>, <small>)",
+            "Expr(Ops.PLUS_LONG, <int>, <small>)", "Expr(Ops.INC_LONG, <int>)", "Expr(Ops.DEC_LONG, <int>)"),
     "small": ("1", "Expr(small, <any>)"),
     "any": ("None", "1", "True", "1.5", 'Constant("*")', "Constant(nan)", "Expr(half, <int>)", "Expr(Ops.TUPLE, <any>)",
             "Expr(pair, <any>, <int>)", "Expr(record, <str>, <any>)", "Expr(text_of, <any>)", "2.0", "Constant([])"),
@@ -20,7 +22,9 @@ EXPRESSIONS: dict[str, tuple[str, ...]] = {
     "bool": ("Expr(Ops.EQUAL, <int>, <int>)", "Expr(Ops.LESS_THAN, <int>, <int>)", "Expr(Ops.IS_NULL, <any>)",
              "Expr(Ops.NOT, <any>)", "Expr(Ops.AND, <any>, <any>)", "Expr(Ops.OR, <any>, <any>)", "Expr(Ops.IS_EVEN, <int>)",
              "Expr(Ops.EQUAL, <str>, <str>)", "Expr(Ops.NOT_EQUAL, <int>, <int>)", "Expr(Ops.CONTAINS, <list>, <str>)",
-             "Expr(Ops.EQUAL, <any>, <any>)", "Expr(Ops.CONTAINS, <list>, <any>)"),
+             "Expr(Ops.EQUAL, <any>, <any>)", "Expr(Ops.CONTAINS, <list>, <any>)", "Expr(Ops.IS_ODD, <int>)",
+             "Expr(Ops.GREATER_THAN, <int>, <int>)", "Expr(Ops.GREATER_THAN_OR_EQUAL, <int>, <int>)",
+             "Expr(Ops.LESS_THAN_OR_EQUAL, <int>, <int>)", "Expr(Ops.IS_INSTANCE_OF, int, <any>)"),
     "list": ("Constant([])", "Expr(Ops.TUPLE, <any>, <any>)", "Expr(pair, <int>, <str>)", "Expr(Ops.TUPLE, <str>)"),
     "dict": ("Expr(record, <str>, <any>)", "Expr(record, <str>, <int>)"),
     "big": ("Expr(big, <any>)", "Expr(Ops.PLUS, <big>, <int>)"),
@@ -42,11 +46,12 @@ EACH: tuple[tuple[str, tuple[str, ...]], ...] = (
     (".each(Ops.CURRENT_TASK_ID)", ("int",)), (".each(Ops.EXPLODE_MAP, <dict>)", ("any", "any")),
     (".select(<dict>, Path.multi_path(Path.key(<str>), Path.map_vals().filter_not_equal(<any>)))", ("any",)),
     (".local_select(<list>, Path.all())", ("any",)),
+    (".each(Ops.DIV, <int>, 2)", ("any",)), (".each(Ops.CURRENT_TOPOLOGY_TYPE)", ("any",)),
     (".each(sorted_out, <any>)", ("any",)), (".each_async(waited, <any>)", ("any",)), (".each_async(waited, <int>, concurrency=2)", ("int",)),
 )  # fmt: skip
 MOVES = (
     ".hash_partition(<str>)", ".hash_partition(<any>)", ".global_partition()", ".all_partition()", ".shuffle_partition()",
-    ".direct_partition(0)", ".custom_partition(task_of, <any>)", ".hash_partition(<int>)",
+    ".direct_partition(0)", ".direct_partition(Expr(Ops.MOD, Expr(small, <any>), 1))", ".custom_partition(task_of, <any>)", ".hash_partition(<int>)",
 )  # fmt: skip
 CONSTANTS = ("1", "'a'", "0", "''", "[]", "1.5")
 CLASSES = ("int", "str", "bool", "float", "list", "dict", "None", "bytes")
