@@ -338,10 +338,8 @@ class Writer:
         return f".macro({self.block(place)})"
 
     def _rounds(self, place: Place) -> str:
-        """A loop without variables, which its first round leaves."""
-        inner = place.inside(is_zero=False)
-        place.is_zero = False
-        return f".loop({self.block(inner)}.emit_loop())"
+        place.is_zero = False  # a loop without variables, which its first round leaves
+        return f".loop({self.block(place.inside())}.emit_loop())"
 
     def _graph(self, place: Place) -> str:
         """Anchors, hooks, and what brings them together."""
@@ -599,9 +597,7 @@ class Writer:
         place = outer.inside(phase="pre", depth=1)
         text = "Block" + self.rows(microbatch, kind, place) + self.nodes(place, 1)
         inner = {self.fresh(found): found for found in keys.values()}
-        text += "".join(
-            f'.each(Ops.IDENTITY, {self.expression(found, place.env)}).out("{name}")' for name, found in inner.items()
-        )
+        text += self._binding(inner, place.env)
         post = Place({}, "post", depth=0)
         shown = ", ".join(f'"{name}"' for name in inner)
         value = self._into_variable(place.env, post)
