@@ -287,3 +287,41 @@ def test_sets_and_lists_become_rows_in_a_record_at_the_top() -> None:
         assert record.select(Path.key("tags").all()) == [1, 2, 3]
         assert record.select(Path.key("steps").all()) == [3, 1, 3, 2]
         assert record.select_one(Path.key("steps").view(Ops.SIZE)) == 4
+
+
+class Notes(Module):
+    """Records in carts, by triples of cart, item and number."""
+
+    def __init__(self, schema: Any) -> None:
+        self.schema = schema
+
+    def module_name(self) -> str:
+        return NAME
+
+    def define(self, setup: Any, topologies: Any) -> None:
+        setup.declare_depot("*changes", Depot.hash_by(Ops.FIRST))
+        mb = topologies.microbatch("mb")
+        mb.pstate("$$carts", MAP(str, self.schema))
+        rows = mb.source("*changes").out("*m").explode_microbatch("*m").out("*change")
+        rows = rows.each(Ops.EXPAND, "*change").out("*cart", "*item", "*n")
+        rows.local_transform("$$carts", Path.key("*cart", "*item", "n").term_val("*n"))
+
+
+def test_records_are_still_there_when_they_got_a_subindexed_field_after_they_became_rows(rig: Rig) -> None:
+    record, tags = PState.fixed_keys_schema("n", int), PState.set_schema(str).subindexed()
+    tagged = MAP(str, PState.fixed_keys_schema("n", int, "tags", tags)).subindexed()
+    rig.cluster.destroy_module(NAME)
+    rig.cluster.launch_module(Notes(MAP(str, record)), LaunchConfig(4, 2))
+    OptionsLog(rig.cluster.store, NAME).set("module", "", "store.collection.period.seconds", 1)
+    rig.append(("ann", "tea", 1), ("ann", "cup", 2))
+    rows = PState.migrated(MAP(str, record).subindexed(), "rows", same).migrate_to_subindexed()
+    rig.cluster.update_module(Notes(rows))
+    with pytest.raises(DefinitionError, match="loses the migration 'rows' of values before it is done"):
+        rig.cluster.update_module(Notes(tagged))
+    rig.finish()
+    rig.cluster.update_module(Notes(tagged))
+    rig.append(("ann", "jam", 3))
+    numbers = Path.key("ann").all().collect_one(Path.first()).last().key("n")
+    pstate = rig.cluster.cluster_pstate(NAME, "$$carts")
+    assert pstate.select(numbers) == [["cup", 2], ["jam", 3], ["tea", 1]]
+    assert pstate.select_one(Path.key("ann").view(Ops.SIZE)) == 3

@@ -289,9 +289,9 @@ def _unpacked_place(
 ) -> MapPlace | SetPlace | ListPlace:
     """The place of a structure whose elements became rows: the newest of these migrations made them of one value."""
     element = place if isinstance(place, SetPlace) else place.element
-    if not isinstance(element, (SetPlace, ValuePlace)):
+    values = element.own if isinstance(element, RecordPlace) else getattr(element, "table", None)
+    if values is None:
         return place
-    values = element.table
     keys = Keys(values.keys[:-1], tuple(at for at in values.nullable if at < len(values.keys) - 1))
     packed = _migrated_table(_value_table(not_subindexed(steps[-1].before), values.id, keys), steps[:-1])
 
@@ -302,6 +302,8 @@ def _unpacked_place(
     sizes, rows = None if place.sizes is None else unpacked(place.sizes), unpacked(values)
     if isinstance(place, SetPlace):
         return SetPlace(rows, sizes)
+    if isinstance(element, RecordPlace):  # its elements got indexed fields since
+        return replace(place, element=replace(element, own=rows), sizes=sizes)
     return replace(place, element=ValuePlace(rows), sizes=sizes)
 
 
