@@ -21,7 +21,7 @@ from tidemill.tables.container import CLEAR
 from tidemill.tables.level_merge import CombinerNames, order_rows
 from tidemill.tables.migrated_values import migrated
 from tidemill.tables.tables import Table
-from tidemill.tables.unpacked_values import is_packed
+from tidemill.tables.unpacked_values import is_whole
 
 Place = tuple[Any, ...]
 """(task, stored keys…)."""
@@ -105,8 +105,8 @@ def chunks(table: Table, stacks: Sequence[Sequence[SortedRows]], task_set: TaskS
 
 
 def _rows_of_chunk(table: Table, levels: Sequence[SortedRows], chunk_rows: int) -> int:
-    """Fewer rows where some are whole structures, of which each becomes the rows of its elements."""
-    packed = [level for level in levels if is_packed(level.table, table) and level.height]
+    """Fewer rows where some are whole structures, of which each becomes the rows of its elements, or their number."""
+    packed = [level for level in levels if is_whole(level.table, table) and level.height]
     if not packed:
         return chunk_rows
     mean = sum(level.height * level.row_bytes for level in packed) / sum(level.height for level in packed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import Any
@@ -13,12 +14,13 @@ from tidemill.tables.codecs import key_codec
 from tidemill.tables.container import DELETE, OPERAND, PUT
 from tidemill.tables.level_merge import CombinerNames, fold_cells
 from tidemill.tables.migrated_values import migrated_cell
-from tidemill.tables.sorted_table import Bounds, End, SortedTable
+from tidemill.tables.sorted_table import Bounds, End, SortedTable, nan_token
 from tidemill.tables.tables import Table
-from tidemill.tables.unpacked_values import Elements
+from tidemill.tables.unpacked_values import MEMORY, Elements
 from tidemill.values.absent import ABSENT
 
 _CHUNK_MIN, _CHUNK_MAX = 32, 8192
+_numbers = itertools.count()
 
 
 class TaskReader:
@@ -32,7 +34,7 @@ class TaskReader:
         levels = [level for level in levels if level.clears.get(task) or _is_filled(level.task_bounds(task))]
         self.levels = [level for level in levels if level.table.generation == table.generation]
         self.before: TaskReader | None = None
-        self._unpacked: tuple[tuple[Any, ...], Elements] | None = None
+        self._number = next(_numbers)
         if len(self.levels) < len(levels):
             assert table.before is not None
             older = [level for level in levels if level.table.generation < table.generation]
@@ -71,17 +73,19 @@ class TaskReader:
         return held if held is ABSENT else migrated_cell(self.table, held, keys)
 
     def _elements(self, prefix: tuple[Any, ...]) -> Elements:
-        """The structure that the reader before holds in one row, if nothing newer cleared it; the last is kept, for its
+        """The structure that the reader before holds in one row, if nothing newer cleared it. It is remembered, for its
         elements are asked for one after the other.
         """
         assert self.before is not None
-        unpacked = self._unpacked  # several threads may read here
-        if unpacked is None or unpacked[0] != prefix:
+        at = (self._number, *map(nan_token, prefix))
+        elements = MEMORY.get(at)
+        if elements is None:
             is_cleared = any(level.clears_key(self.task, prefix) for level in self.levels)
             held = ABSENT if is_cleared else self.before.get(prefix)
             made = None if held is ABSENT else migrated_cell(self.table, held, prefix)
-            unpacked = self._unpacked = (prefix, Elements(self.table, made))
-        return unpacked[1]
+            elements = Elements(self.table, made)
+            MEMORY.put(at, elements)
+        return elements
 
     def scan(
         self,

@@ -6,11 +6,13 @@ that was written since, as if the whole structure had been written then; in a si
 
 from __future__ import annotations
 
+import threading
 from bisect import bisect_left, bisect_right
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from operator import itemgetter
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import polars as pl
@@ -19,7 +21,7 @@ from tidemill.tables.codecs import key_codec
 from tidemill.tables.container import CLEAR, DELETE, PUT
 from tidemill.tables.level_merge import cell_columns, key_columns, order_rows
 from tidemill.tables.sorted_table import End, nan_token
-from tidemill.tables.tables import Table
+from tidemill.tables.tables import Table, is_size_table
 from tidemill.values.absent import ABSENT
 
 Structure = dict[Any, Any] | set[Any] | list[Any] | None
@@ -28,6 +30,11 @@ Structure = dict[Any, Any] | set[Any] | list[Any] | None
 def is_packed(stored: Table, table: Table) -> bool:
     """Whether a row of `stored` is a whole structure, of whose elements each is a row of `table`."""
     return len(stored.keys) < len(table.keys)
+
+
+def is_whole(stored: Table, table: Table) -> bool:
+    """Whether a row of `stored` is a whole structure, that becomes rows of `table`: its elements, or their number."""
+    return is_packed(stored, table) or is_size_table(stored.id) != is_size_table(table.id)
 
 
 def size_of(structure: Structure) -> int:
@@ -67,6 +74,11 @@ class Elements:
         self._places = {nan_token(key): place for place, key in enumerate(self.keys)}
         self._order = order
 
+    @property
+    def weight(self) -> int:
+        """How many elements there are; an empty structure takes some memory as well."""
+        return max(1, len(self.keys))
+
     def get(self, key: Any) -> Any:
         """What the row of a stored key holds, or ABSENT."""
         place = self._places.get(nan_token(key))
@@ -89,6 +101,40 @@ class Elements:
 
     def _place(self, key: Any, *, is_after: bool) -> int:
         return (bisect_right if is_after else bisect_left)(self._orders, self._order(key))
+
+
+class UnpackedMemory:
+    """The structures that readers of a process took apart last, as many as have `elements_max` elements together, and
+    one at least; safe for several threads. Without it each element that is read would cost its whole structure.
+    """
+
+    def __init__(self, elements_max: int) -> None:
+        self._elements_max, self._count = elements_max, 0
+        self._held: OrderedDict[tuple[Any, ...], Elements] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: tuple[Any, ...]) -> Elements | None:
+        """What was put under a key, if it is still held."""
+        with self._lock:
+            found = self._held.get(key)
+            if found is not None:
+                self._held.move_to_end(key)
+            return found
+
+    def put(self, key: tuple[Any, ...], elements: Elements) -> None:
+        """Hold one more; those that nobody asked for longest go for it."""
+        with self._lock:
+            before = self._held.pop(key, None)
+            self._count += elements.weight - (0 if before is None else before.weight)
+            self._held[key] = elements
+            while self._count > self._elements_max and len(self._held) > 1:
+                self._count -= self._held.popitem(last=False)[1].weight
+
+
+ELEMENTS_MAX: Final = 200_000
+"""Some 50 MB of short elements."""
+
+MEMORY: Final = UnpackedMemory(ELEMENTS_MAX)
 
 
 def unpacked_rows(table: Table, rows: pl.DataFrame, structures: Sequence[Structure]) -> pl.DataFrame:

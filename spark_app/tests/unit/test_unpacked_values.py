@@ -1,0 +1,93 @@
+"""Structures that become the rows of their elements: what readers remember of them, and how much is held at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+import pytest
+
+from tidemill.journal.snapshot import TaskSet
+from tidemill.language.dataflow import Function, MigrationStep
+from tidemill.language.schema import Leaf, MapSchema
+from tidemill.tables import chunks as cutting
+from tidemill.tables.cells import cells_of
+from tidemill.tables.container import PUT
+from tidemill.tables.level_merge import cell_columns, order_rows
+from tidemill.tables.merge_reader import TaskReader
+from tidemill.tables.sorted_table import SortedTable
+from tidemill.tables.tables import Layout, layout_of
+from tidemill.tables.unpacked_values import Elements, UnpackedMemory
+
+PLAIN = MapSchema("str", Leaf("int"))
+CALLS: list[Any] = []
+
+
+def noted(value: Any) -> Any:
+    CALLS.append(value)
+    return value
+
+
+@pytest.fixture(autouse=True)
+def calls() -> list[Any]:
+    CALLS.clear()
+    return CALLS
+
+
+def layout() -> Layout:
+    step = MigrationStep("$$p", ("values",), "m", PLAIN, Function("noted", "function", noted))
+    return layout_of(MapSchema("str", MapSchema("str", Leaf("int"), subindexed=True)), (step,))
+
+
+def level(structures: dict[str, Any], table_id: str = "0") -> SortedTable:
+    """Whole structures of task 0, as they are seen by a table that is made of them."""
+    table = layout().stored[table_id]
+    assert table.before is not None
+    rows = pl.DataFrame({"task": pl.Series([0] * len(structures), dtype=pl.Int32), "k0": list(structures)})
+    kinds = [PUT] * len(structures)
+    rows = rows.with_columns(
+        pl.Series("kind", kinds, dtype=pl.Int8), **cell_columns(table.before, kinds, list(structures.values()))
+    )
+    return SortedTable(table, order_rows(table.before, rows), (None,), table.before)
+
+
+def test_each_structure_is_taken_apart_once_when_elements_of_several_are_read_in_turn(calls: list[Any]) -> None:
+    reader = TaskReader(layout().tables["0"], 0, [level({"ann": {"tea": 1, "cup": 2}, "bob": {"tea": 3}})])
+    for _ in range(5):
+        assert [reader.get(("ann", "tea")), reader.get(("bob", "tea")), reader.get(("ann", "cup"))] == [1, 3, 2]
+    assert len(calls) == 2
+
+
+def elements(count: int) -> Elements:
+    return Elements(layout().tables["0"], {f"k{number}": number for number in range(count)})
+
+
+def test_memory_holds_no_more_elements_than_its_bound_when_many_are_read() -> None:
+    memory = UnpackedMemory(10)
+    for number in range(4):
+        memory.put((number,), elements(4))
+        memory.get((0,))
+    assert [number for number in range(4) if memory.get((number,)) is not None] == [0, 3]
+    memory.put(("large",), elements(50))
+    assert [key for key in (0, 3, "large") if memory.get((key,)) is not None] == ["large"]
+    memory.put(("small",), elements(1))
+    memory.put(("small",), elements(1))
+    memory.put(("empty",), elements(0))
+    assert [key for key in ("large", "small", "empty") if memory.get((key,)) is not None] == ["small", "empty"]
+
+
+@pytest.mark.parametrize("table_id", ["0", "0#size"])
+def test_few_structures_are_taken_apart_at_once_when_they_are_large(
+    monkeypatch: pytest.MonkeyPatch, calls: list[Any], table_id: str
+) -> None:
+    monkeypatch.setattr(cutting, "_PACKED_BYTES", 4_000)
+    stored = level({f"c{number:03}": {f"i{item}": item for item in range(100)} for number in range(64)}, table_id)
+    taken = []
+    for chunk in cutting.chunks(layout().stored[table_id], [[stored]], TaskSet(1, 0), 100_000):
+        taken.append((len(calls), sum(frame.height for frame, _ in chunk.frames)))
+        calls.clear()
+    assert sum(count for count, _ in taken) == 64
+    assert max(count for count, _ in taken) <= 8
+    assert sum(rows for _, rows in taken) == (6_400 if table_id == "0" else 64)
+    if table_id != "0":
+        assert cells_of(layout().stored[table_id], chunk.frames[0][0])[0] == 100
