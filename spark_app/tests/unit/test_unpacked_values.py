@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -11,10 +12,12 @@ from tidemill.journal.snapshot import TaskSet
 from tidemill.language.dataflow import Function, MigrationStep
 from tidemill.language.schema import Leaf, MapSchema
 from tidemill.tables import chunks as cutting
+from tidemill.tables import lookup as looking
 from tidemill.tables.cells import cells_of
 from tidemill.tables.container import PUT
 from tidemill.tables.level_merge import cell_columns, order_rows
 from tidemill.tables.merge_reader import TaskReader
+from tidemill.tables.migrated_values import migrated
 from tidemill.tables.sorted_table import SortedTable
 from tidemill.tables.tables import Layout, layout_of
 from tidemill.tables.unpacked_values import Elements, UnpackedMemory
@@ -91,3 +94,23 @@ def test_few_structures_are_taken_apart_at_once_when_they_are_large(
     assert sum(rows for _, rows in taken) == (6_400 if table_id == "0" else 64)
     if table_id != "0":
         assert cells_of(layout().stored[table_id], chunk.frames[0][0])[0] == 100
+
+
+@pytest.mark.parametrize("table_id", ["0", "0#size"])
+def test_columns_of_keys_are_found_when_their_structures_are_taken_apart_in_pieces(
+    monkeypatch: pytest.MonkeyPatch, calls: list[Any], table_id: str
+) -> None:
+    monkeypatch.setattr(cutting, "_PACKED_BYTES", 4_000)
+    taken: list[int] = []
+    monkeypatch.setattr(looking, "migrated", lambda *rows: (migrated(*rows), taken.append(len(calls)))[0])
+    stored = level({f"c{number:03}": {f"i{item}": item for item in range(100)} for number in range(64)}, table_id)
+    names = [f"c{number:03}" for number in reversed(range(64))]
+    keys = pl.DataFrame({"task": pl.Series([0] * 64, dtype=pl.Int32), "k0": names})
+    table = layout().stored[table_id]
+    if table_id == "0":
+        keys = pl.concat([keys.with_columns(k1=pl.lit(item)) for item in ("i7", "i9", "none")])
+    found = looking.lookup(table, [stored], keys)
+    expected = [(name, value) for name in sorted(names) for value in ([7, 9] if table_id == "0" else [100])]
+    assert found.select("k0", "value").rows() == expected
+    assert len(calls) == 64
+    assert max(np.diff([0, *taken])) <= 8

@@ -93,7 +93,7 @@ def chunks(table: Table, stacks: Sequence[Sequence[SortedRows]], task_set: TaskS
     sources = [_Source(table, level, task_set) for stack in stacks for level in stack]
     lows: list[int] = [0] * len(sources)
     low: Order | None = None
-    chunk_rows = _rows_of_chunk(table, [source.level for source in sources], chunk_rows)
+    chunk_rows = rows_at_once(table, [source.level for source in sources], chunk_rows)
     for high, ends in [*_cuts(table, [source.level for source in sources], chunk_rows), (None, None)]:
         ends = ends or [source.level.height for source in sources]
         bounds = zip(sources, lows, ends, strict=True)
@@ -104,7 +104,7 @@ def chunks(table: Table, stacks: Sequence[Sequence[SortedRows]], task_set: TaskS
         lows, low = ends, high
 
 
-def _rows_of_chunk(table: Table, levels: Sequence[SortedRows], chunk_rows: int) -> int:
+def rows_at_once(table: Table, levels: Sequence[SortedRows], chunk_rows: int) -> int:
     """Fewer rows where some are whole structures, of which each becomes the rows of its elements, or their number."""
     packed = [level for level in levels if is_whole(level.table, table) and level.height]
     if not packed:

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from tidemill.tables.level_merge import CombinerNames, empty_rows, key_columns, resolve
+from tidemill.tables.chunks import rows_at_once
+from tidemill.tables.level_merge import CombinerNames, empty_rows, key_columns, order_rows, resolve
 from tidemill.tables.migrated_values import migrated
 from tidemill.tables.sorted_table import SortedTable
 from tidemill.tables.tables import Table
-from tidemill.tables.unpacked_values import is_packed
+from tidemill.tables.unpacked_values import is_packed, is_whole
 
 Positions = np.ndarray[Any, Any]
 """Row numbers, ascending."""
@@ -22,7 +23,23 @@ _PROBES_PER_ROW = 64
 
 
 def lookup(table: Table, levels: Sequence[SortedTable], keys: pl.DataFrame) -> pl.DataFrame:
-    """The live rows of distinct keys (columns task, k0, …), operands folded, sorted by key; `levels` oldest first."""
+    """The live rows of distinct keys (columns task, k0, …), operands folded, sorted by key; `levels` oldest first.
+
+    Of whole structures only so many are taken apart at once as a compaction takes.
+    """
+    if not any(is_whole(level.table, table) for level in levels):
+        return _lookup(table, levels, keys)
+    shared = ["task", *table.key_names[: min(len(level.table.keys) for level in levels)]]
+    structures = keys.select(shared).unique(maintain_order=True)
+    at_once = rows_at_once(table, levels, max(1, structures.height))
+    if structures.height <= at_once:
+        return _lookup(table, levels, keys)
+    pieces = (structures.slice(start, at_once) for start in range(0, structures.height, at_once))
+    wanted = (keys.join(piece, on=shared, how="semi", nulls_equal=True, maintain_order="left") for piece in pieces)
+    return order_rows(table, pl.concat([_lookup(table, levels, some) for some in wanted]))
+
+
+def _lookup(table: Table, levels: Sequence[SortedTable], keys: pl.DataFrame) -> pl.DataFrame:
     found: list[tuple[Table, pl.DataFrame, CombinerNames]] = []
     wanted = keys
     for level in reversed(levels):
