@@ -127,6 +127,13 @@ def fixed_keys_without_a_schema(setup: Any, topologies: Any) -> None:
     topologies.microbatch("mb").pstate("$$p", PState.fixed_keys_schema("a", int, "b"))  # <- fault
 
 
+@expect("fixed_keys_schema takes pairs of a key and a schema, not a dict of them.")
+def fixed_keys_as_a_dict(setup: Any, topologies: Any) -> None:
+    fields: Any = {"a": int, "b": PState.list_schema(str)}
+    record = PState.fixed_keys_schema(fields)  # <- fault
+    topologies.microbatch("mb").pstate("$$p", PState.map_schema(str, record))
+
+
 @expect(r"The key '\ud800' of a fixed-keys schema has a lone surrogate")
 def fixed_key_that_cannot_be_stored(setup: Any, topologies: Any) -> None:
     topologies.microbatch("mb").pstate("$$p", PState.fixed_keys_schema("\ud800", int))  # <- fault

@@ -158,8 +158,12 @@ class PState(metaclass=Suggesting):
         """`fixed_keys_schema("k1", S1, "k2", S2, …)`: a record; each key may be absent."""
         at = caller_location()
         found: list[Fault] = []
+        if len(fields) == 1 and isinstance(fields[0], dict):
+            text = "fixed_keys_schema takes pairs of a key and a schema, not a dict of them."
+            found.append(Fault(str(at), text, 'Write PState.fixed_keys_schema("a", int, "b", str).'))
+            fields = tuple(part for pair in fields[0].items() for part in pair)
         names: Sequence[Any] = fields[::2]
-        if len(fields) % 2 or not fields:
+        if len(fields) % 2 or (not fields and not found):
             found.append(Fault(str(at), "fixed_keys_schema takes pairs of a key and a schema.", "Add what is missing."))
         found.extend(_key_faults(names, at))
         pairs = zip(names, fields[1::2], strict=False)
