@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+import tracemalloc
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -65,8 +68,18 @@ def elements(count: int) -> Elements:
     return Elements(layout().tables["0"], {f"k{number}": number for number in range(count)})
 
 
-def test_memory_holds_no_more_elements_than_its_bound_when_many_are_read() -> None:
-    memory = UnpackedMemory(10)
+def test_bytes_of_a_structure_are_those_that_it_takes_when_it_is_taken_apart() -> None:
+    structure = {f"k{number:06}": number for number in range(10_000)}
+    tracemalloc.start()
+    made = Elements(layout().tables["0"], structure)
+    taken, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    given = sum(map(sys.getsizeof, chain(structure.keys(), structure.values())))
+    assert 0.8 < made.bytes / (taken + given) < 1.5
+
+
+def test_memory_holds_no_more_bytes_than_its_bound_when_many_are_read() -> None:
+    memory = UnpackedMemory(2 * elements(4).bytes + elements(1).bytes)
     for number in range(4):
         memory.put((number,), elements(4))
         memory.get((0,))

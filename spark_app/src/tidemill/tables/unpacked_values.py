@@ -6,6 +6,7 @@ that was written since, as if the whole structure had been written then; in a si
 
 from __future__ import annotations
 
+import sys
 import threading
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
@@ -61,6 +62,19 @@ def _cell(table: Table, value: Any) -> Any:
     return {field: value[field] for field, _ in table.fields if field in value}
 
 
+STRUCTURE_BYTES: Final = 1_000
+ELEMENT_BYTES: Final = 220
+"""What an element takes beside its key and its cell: its place in three lists and a dict, and its order."""
+
+
+def _held_bytes(value: Any) -> int:
+    """About how many bytes of memory a stored key or a cell takes."""
+    size = sys.getsizeof(value)
+    if isinstance(value, dict):
+        return size + sum(map(_held_bytes, chain(value.keys(), value.values())))
+    return size + sum(map(_held_bytes, value)) if isinstance(value, (list, tuple, set, frozenset)) else size
+
+
 class Elements:
     """The elements of one structure, to be read as rows that share all keys but the last."""
 
@@ -73,11 +87,8 @@ class Elements:
         self._cells = [cell for _, _, cell in rows]
         self._places = {nan_token(key): place for place, key in enumerate(self.keys)}
         self._order = order
-
-    @property
-    def weight(self) -> int:
-        """How many elements there are; an empty structure takes some memory as well."""
-        return max(1, len(self.keys))
+        held = sum(map(_held_bytes, self.keys)) + sum(map(_held_bytes, self._cells))
+        self.bytes = STRUCTURE_BYTES + ELEMENT_BYTES * len(self.keys) + held
 
     def get(self, key: Any) -> Any:
         """What the row of a stored key holds, or ABSENT."""
@@ -104,12 +115,12 @@ class Elements:
 
 
 class UnpackedMemory:
-    """The structures that readers of a process took apart last, as many as have `elements_max` elements together, and
-    one at least; safe for several threads. Without it each element that is read would cost its whole structure.
+    """The structures that readers of a process took apart last, as many as take `bytes_max` together, and one at least;
+    safe for several threads. Without it each element that is read would cost its whole structure.
     """
 
-    def __init__(self, elements_max: int) -> None:
-        self._elements_max, self._count = elements_max, 0
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max, self._bytes = bytes_max, 0
         self._held: OrderedDict[tuple[Any, ...], Elements] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -125,16 +136,16 @@ class UnpackedMemory:
         """Hold one more; those that nobody asked for longest go for it."""
         with self._lock:
             before = self._held.pop(key, None)
-            self._count += elements.weight - (0 if before is None else before.weight)
+            self._bytes += elements.bytes - (0 if before is None else before.bytes)
             self._held[key] = elements
-            while self._count > self._elements_max and len(self._held) > 1:
-                self._count -= self._held.popitem(last=False)[1].weight
+            while self._bytes > self._bytes_max and len(self._held) > 1:
+                self._bytes -= self._held.popitem(last=False)[1].bytes
 
 
-ELEMENTS_MAX: Final = 200_000
-"""Some 50 MB of short elements."""
+MEMORY_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Some 200,000 short elements."""
 
-MEMORY: Final = UnpackedMemory(ELEMENTS_MAX)
+MEMORY: Final = UnpackedMemory(MEMORY_BYTES_MAX)
 
 
 def unpacked_rows(table: Table, rows: pl.DataFrame, structures: Sequence[Structure]) -> pl.DataFrame:
