@@ -124,6 +124,7 @@ def test_old_values_are_read_and_aggregated_into_when_an_update_widened_them(cha
         (dict, MAP(PState.nullable(object), object), "A schema may stay or widen"),
         (MAP(str, int), object, "top-level maps and records can not become object"),
         (MAP(str, fixed(a=MAP(str, int))), MAP(str, fixed(a=nested(int))), "become subindexed"),
+        (MAP(str, MAP(str, int)), MAP(str, MAP(str, int).subindexed()), "migrate_to_subindexed"),
         (MAP(str, object), MAP(str, int), "can not be narrowed again"),
         (MAP(str, dict), MAP(str, MAP(object, object)), "None may be among the keys .* PState.nullable"),
         (MAP(str, fixed(a=set)), MAP(str, fixed(a=PState.set_schema(object))), "None may be among the keys"),

@@ -120,8 +120,9 @@ def advice(old: Schema, new: Schema) -> str:
     if new == Leaf("object") or (isinstance(old, (MapSchema, SetSchema, ListSchema)) and has_indexed(new)):
         return (
             "What is stored as rows stays rows, and what is stored as one value stays one: top-level maps and "
-            "records can not become object. To subindex what was one value, write PState.migrated(…, id, function)"
-            ".migrate_to_subindexed(); else declare a PState of another name and fill it from the depots."
+            "records can not become object, nor can something inside a value become subindexed. A whole value can, "
+            "right below the top: write PState.migrated(…, id, function).migrate_to_subindexed(). "
+            "Else declare a PState of another name and fill it from the depots."
         )
     return (
         "A schema may stay or widen: a value becomes object, fields are added, or keys become nullable. Keys stay "

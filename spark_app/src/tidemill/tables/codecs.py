@@ -62,9 +62,7 @@ class NullKey(Misfit):
 def refusal(pstate: str, place: Sequence[Any], misfit: Misfit, what: str = "") -> SchemaMismatch:
     """The error of a value, or of a key, that does not fit; `place` are the keys that lead to it."""
     where = pstate + "".join(f"[{key!r}]" for key in (*place, *misfit.path))
-    if isinstance(misfit, NullKey) and what:
-        text = f"{where}: {what}None as a key, which is of type {misfit.kind}"
-    elif isinstance(misfit, NullKey):
+    if isinstance(misfit, NullKey):
         text = (
             f"{where}: None is no key here. A field that a record does not have gives None: leave such rows out with "
             f"keep_true(Expr(Ops.IS_NOT_NULL, …)), or declare the key as PState.nullable({misfit.kind}) if None is one"

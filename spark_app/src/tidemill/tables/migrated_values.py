@@ -16,7 +16,7 @@ import polars as pl
 
 from tidemill.language.migrations import location_text
 from tidemill.tables.cells import cells_of
-from tidemill.tables.codecs import Misfit, checker, refusal
+from tidemill.tables.codecs import Misfit, NullKey, checker, refusal
 from tidemill.tables.container import OPERAND, PUT
 from tidemill.tables.level_merge import CombinerNames, cell_columns, clears_applied, key_columns, key_rows, resolve
 from tidemill.tables.null_keys import shown
@@ -87,7 +87,10 @@ def migrated_cell(table: Table, cell: Any, keys: Sequence[Any]) -> Any:
     try:
         checked = checker(table.structure or value_schema(table))(made)
     except Misfit as misfit:
-        text = str(refusal(step.pstate, shown(table, keys), misfit, f"{name} at {step.at} returned "))
+        returned = f"{name} at {step.at} returned "
+        text = str(refusal(step.pstate, shown(table, keys), misfit, returned))
+        if isinstance(misfit, NullKey):
+            text = f"{where}: {returned}None as a key, which is of type {misfit.kind}"
         raise _failure(text, step.at, cell, None) from None
     if table.structure is not None:
         return checked if table.is_unpacked else size_of(checked)
