@@ -10,16 +10,15 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_operands_model import CASES, ROWS, N, agg, by_key, expected_after, plain
+from test_operands_model import CASES, N, agg, by_key, plain
 from test_operands_model import Store as Columns
 from test_pstate_model import CHUNK_ROWS, KEYS, THREADS, USED_TASKS, Store, is_plain_root, read, same
 from test_pstate_model import schemas as SCHEMAS
-from test_widened_schemas import columns_of, compare, position, without_empty, write
+from test_widened_schemas import aggregated, compare, without_empty, write
 
 from tidemill.language.dataflow import Function, MigrationStep
 from tidemill.language.migrations import Location, schema_at, with_schema_at
 from tidemill.language.schema import FixedKeysSchema, Leaf, ListSchema, MapSchema, Schema, SetSchema, has_indexed
-from tidemill.pstate.operands import compile_writer
 from tidemill.scans.export import export
 from tidemill.tables.parts import PartLoader
 from tidemill.tables.tables import value_table
@@ -213,14 +212,7 @@ def test_operands_fold_around_a_migration_as_python_does(tree: Any, data: Any) -
     schema = MapSchema("str", INT)
     store, expected = Columns(schema), {}
     for _ in range(draw(st.integers(2, 4))):
-        writer = compile_writer(tree, schema, position, merge_on_read=draw(st.booleans()))
-        state = store.state()
-        rows = draw(ROWS)
-        if rows:
-            writer.write(state, "$$p", 0, columns_of(rows))
-        for row in rows:
-            expected = expected_after(tree, expected, row)
-        store.commit(state)
+        expected = aggregated(draw, store, tree, schema, expected)
         info = store.info["$$p"]
         if draw(st.booleans()):
             step = MigrationStep("$$p", ("values",), f"m{len(info.steps)}", INT, Function("s", "function", scaled))
@@ -248,14 +240,7 @@ def test_aggregates_go_on_when_what_they_are_in_becomes_subindexed(case: str, da
     store, expected = Columns(schema), {}
     for _ in range(draw(st.integers(2, 5))):
         current = store.info["$$p"].schema
-        writer = compile_writer(tree, current, position, merge_on_read=draw(st.booleans()))
-        state = store.state()
-        rows = draw(ROWS)
-        if rows:
-            writer.write(state, "$$p", 0, columns_of(rows))
-        for row in rows:
-            expected = expected_after(tree, expected, row)
-        store.commit(state)
+        expected = aggregated(draw, store, tree, current, expected)
         if current is schema and draw(st.booleans()):
             step = MigrationStep("$$p", ("values",), "m", values, Function("u", "function", unchanged))
             store.info["$$p"] = dataclasses.replace(store.info["$$p"], schema=rows_schema, steps=(step,))

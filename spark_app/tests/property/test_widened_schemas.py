@@ -285,6 +285,19 @@ def columns_of(rows: list[Any]) -> list[Any]:
     return [*columns, *(from_values([constant] * len(rows)) for constant in CONSTANTS)]
 
 
+def aggregated(draw: Any, store: Columns, tree: Any, schema: Schema, expected: Any) -> Any:
+    """What some random rows make of what was expected; they are aggregated into the store, and committed."""
+    writer = compile_writer(tree, schema, position, merge_on_read=draw(st.booleans()))
+    state = store.state()
+    rows = draw(ROWS)
+    if rows:
+        writer.write(state, "$$p", 0, columns_of(rows))
+    for row in rows:
+        expected = expected_after(tree, expected, row)
+    store.commit(state)
+    return expected
+
+
 @pytest.mark.parametrize("case", sorted(CASES))
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
@@ -293,14 +306,7 @@ def test_old_operands_fold_as_before_when_the_schema_was_widened(case: str, data
     schema, tree = CASES[case]
     store, expected = Columns(schema), None if isinstance(schema, Leaf) else {}
     for _ in range(draw(st.integers(2, 4))):
-        writer = compile_writer(tree, schema, position, merge_on_read=draw(st.booleans()))
-        state = store.state()
-        rows = draw(ROWS)
-        if rows:
-            writer.write(state, "$$p", 0, columns_of(rows))
-        for row in rows:
-            expected = expected_after(tree, expected, row)
-        store.commit(state)
+        expected = aggregated(draw, store, tree, schema, expected)
         schema = wider_case(draw, schema)
         store.info["$$p"] = dataclasses.replace(store.info["$$p"], schema=schema)
         assert is_close(expected, plain(store.state().root("$$p", 0)))

@@ -8,6 +8,7 @@ from pathlib import Path as Folder
 from typing import Any
 
 import pytest
+from held_compactions import hold_compactions, waiting_rows
 from waiting import eventually
 
 from tidemill import (
@@ -37,7 +38,6 @@ from tidemill.leader import maintenance
 from tidemill.leader.backup import BackupRun
 from tidemill.leader.backup_folder import BackupFolder
 from tidemill.leader.check import check_module
-from tidemill.leader.maintenance import Maintenance
 from tidemill.leader.restore import plan_restore, restore
 from tidemill.leader.topology_store import TopologyStore
 from tidemill.plan.check.module import checked
@@ -137,7 +137,7 @@ class Rig:
         return self.runner_status().background_trouble
 
     def waiting(self) -> list[int]:
-        return [migration.waiting for migration in self.status().migrations]
+        return waiting_rows(self.cluster, NAME)
 
     def finish(self) -> None:
         """Wait until all rows are rewritten."""
@@ -153,14 +153,7 @@ def rig() -> Iterator[Rig]:
 @pytest.fixture
 def held(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Nothing is compacted until this is called."""
-    is_held = threading.Event()
-    compaction = Maintenance._compaction
-
-    def released(self: Maintenance, *work: Any) -> Any:
-        return compaction(self, *work) if is_held.is_set() else []
-
-    monkeypatch.setattr(Maintenance, "_compaction", released)
-    return is_held.set
+    return hold_compactions(monkeypatch)
 
 
 def test_t11_values_are_read_migrated_as_soon_as_the_module_was_updated(rig: Rig, held: Any) -> None:

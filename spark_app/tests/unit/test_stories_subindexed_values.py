@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path as Folder
 from typing import Any
 
 import polars as pl
 import pytest
+from held_compactions import hold_compactions, waiting_rows
 from waiting import eventually
 
 import tidemill
@@ -31,10 +31,8 @@ from tidemill import (
 )
 from tidemill.clients.module import ModuleClient
 from tidemill.clients.pstate import PStateHandle
-from tidemill.clients.status_reader import topology_status
 from tidemill.journal.options_log import OptionsLog
 from tidemill.leader.check import check_module
-from tidemill.leader.maintenance import Maintenance
 
 MAP = PState.map_schema
 NAME = "Carts"
@@ -98,8 +96,7 @@ class Rig:
         return dict(pstate.select(path.all())), pstate.select_one(path.view(Ops.SIZE))
 
     def waiting(self) -> list[int]:
-        status = topology_status(self.cluster.store, self.cluster._client(NAME).definition(), "mb")
-        return [migration.waiting for migration in status.migrations]
+        return waiting_rows(self.cluster, NAME)
 
     def finish(self) -> None:
         """Wait until all rows are rewritten."""
@@ -115,14 +112,7 @@ def rig() -> Iterator[Rig]:
 @pytest.fixture
 def held(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Nothing is compacted until this is called."""
-    is_held = threading.Event()
-    compaction = Maintenance._compaction
-
-    def released(self: Maintenance, *work: Any) -> Any:
-        return compaction(self, *work) if is_held.is_set() else []
-
-    monkeypatch.setattr(Maintenance, "_compaction", released)
-    return is_held.set
+    return hold_compactions(monkeypatch)
 
 
 def test_elements_are_read_and_written_one_by_one_as_soon_as_the_module_was_updated(rig: Rig, held: Any) -> None:
